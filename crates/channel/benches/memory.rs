@@ -1,10 +1,11 @@
 //! Bytes of heap per idle channel.
 //!
-//! `cargo bench -p crowfly --bench memory`. Each of 1,000 channels has a target of its own, so a client
-//! and an ADS stream of its own, and a connection to one backend, over which one call went: buffers are
-//! as large as use makes them. Servers run on other threads, whose allocations are not counted.
+//! `cargo bench -p crowfly --bench memory`. Each of 1,000 channels has a target of its own, and so
+//! a client and an ADS stream of its own. It has a connection to one backend, over which one call
+//! went, because buffers grow with use. Servers run on other threads, whose allocations are not
+//! counted.
 //!
-//! It runs with the tests, too, and fails if a channel needs more than it may.
+//! The benchmark runs with the tests, too, and fails if a channel needs more than `LIMIT`.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -31,14 +32,14 @@ use tonic_prost::ProstCodec;
 const CHANNELS: usize = 1_000;
 /// A little more than a channel needs, so that nothing grows unnoticed. gRPC C-core's developers publish 45,000 for theirs.
 const LIMIT: u64 = 30_000;
-/// There is no event for "nothing happens any more".
+/// The time to wait until the channels are at rest, because no event reports that.
 const SETTLE: Duration = Duration::from_secs(1);
 
 fn main() {
     let backends = other_threads();
     let backend = backends.block_on(backend());
     let server = ResourceServer::start(&services(backend));
-    // One thread is all that is counted.
+    // Only the allocations of this one thread are counted.
     let clients = Builder::new_current_thread().enable_all().build().unwrap();
     let mut channels = Vec::with_capacity(CHANNELS);
     let measured = allocation_counter::measure(|| {
@@ -55,7 +56,7 @@ fn other_threads() -> Runtime {
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A server that knows no method: that is an answer, too.
+/// A server without methods. Its UNIMPLEMENTED is an answer, too.
 async fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

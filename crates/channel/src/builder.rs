@@ -492,7 +492,7 @@ pub enum BuildError {
     /// The authority override is malformed.
     #[error("authority: {0}")]
     Authority(String),
-    /// There is no usable bootstrap.
+    /// No bootstrap can be used.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// The bootstrap cannot be used by this client.

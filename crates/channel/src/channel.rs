@@ -103,9 +103,9 @@ impl Channel {
         ChannelBuilder::new(target)
     }
 
-    /// The balancing trees of this channel as they are now, as text: clusters, priorities, localities and endpoints.
-    /// Each has its state, and the calls that are open on it or wait for a stream. Empty while there is no
-    /// configuration.
+    /// The balancing trees of this channel as they are now, as text: clusters, priorities,
+    /// localities and endpoints. Each has its state, and the calls that are open on it or wait for
+    /// a stream. The text is empty while there is no configuration.
     ///
     /// [`debug_service`](crate::debug_service) shows these trees to other programs.
     pub async fn tree(&self) -> String {

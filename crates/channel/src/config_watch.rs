@@ -15,9 +15,9 @@ use crate::dns::{Names, Resolve};
 /// Follows the configurations that the control plane and DNS give for a target. Each configuration comes whole, or not
 /// at all (gRFC A74).
 ///
-/// Each [`Channel`](crate::Channel) has one. A tool gets one from
-/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), to find the backends of calls without making
-/// any.
+/// Each [`Channel`](crate::Channel) has a config watch. A tool gets one from
+/// [`ChannelBuilder::watch_config`](crate::ChannelBuilder::watch_config), to find the backends of
+/// calls without making any.
 #[derive(Debug)]
 pub struct ConfigWatch {
     resolver: Resolver,

@@ -80,6 +80,7 @@
 //! | `GRPC_EXPERIMENTAL_XDS_BOOTSTRAP_CALL_CREDS` | on: `call_creds` of the bootstrap are read (gRFC A97) |
 //! | `GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING` | on: data errors as gRFC A88 has them |
 //! | `GRPC_EXPERIMENTAL_XDS_AGGREGATE_CLUSTER_RESOURCE` | on: lists of clusters as resources (gRFC A99) |
+//! | `GRPC_EXPERIMENTAL_XDS_AUTHORITY_REWRITE` | on: servers that the bootstrap trusts may rewrite the authority of calls (gRFC A81) |
 //! | `GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS` | off: clusters may not trust the system's roots (gRFC A82) |
 //! | `GRPC_EXPERIMENTAL_XDS_ORCA_LRS_PROPAGATION` | off: load reports have all named metrics of backends (gRFC A64), and not only those that clusters ask for (gRFC A85) |
 //! | `GRPC_EXPERIMENTAL_XDS_SNI` | off: clusters do not set or check SNI (gRFC A101) |

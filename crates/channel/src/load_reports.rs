@@ -24,7 +24,7 @@ pub(crate) struct LoadStores {
 #[derive(Debug)]
 struct Registered {
     source: Arc<Source>,
-    /// When this is dropped, the rest of the counts is reported.
+    /// The registration of the cluster. The rest of its counts is reported when this is dropped.
     _registration: LoadRegistration,
 }
 

@@ -24,13 +24,13 @@ use crate::request_headers::RequestHeaders;
 pub(crate) enum Routing {
     /// The channel can never work: every call fails.
     Broken(Arc<str>),
-    /// There is no configuration, for this reason. A later one may work.
+    /// The channel has no configuration, for this reason. A later one may work.
     Failed(Arc<str>),
     /// The channel is idle. The next call has to ask for a configuration.
     Idle,
-    /// There is a configuration.
+    /// The channel has a configuration.
     Ready(Router),
-    /// There is no configuration yet, because these resources are missing.
+    /// The channel has no configuration yet, because these resources are missing.
     Waiting(Arc<str>),
 }
 

@@ -17,14 +17,14 @@ use crate::published::Published;
 pub enum ConnectivityState {
     /// Connections are being made, or there is no configuration yet. Calls wait.
     Connecting,
-    /// There are no connections, and none are made until a call wants one. Either no call was made for a while
-    /// ([`ChannelBuilder::idle_timeout`](crate::ChannelBuilder::idle_timeout)), or the policy of a cluster waits for
-    /// the first call.
+    /// The channel has no connections, and makes none until a call wants one. Either no call was
+    /// made for a while ([`ChannelBuilder::idle_timeout`](crate::ChannelBuilder::idle_timeout)), or
+    /// the policy of a cluster waits for the first call.
     Idle,
     /// Calls can be sent.
     Ready,
-    /// There is no usable configuration, or no backend can be reached. Calls fail, unless they
-    /// [wait for ready](crate::WaitForReady).
+    /// The channel has no usable configuration, or no backend can be reached. Calls fail, unless
+    /// they [wait for ready](crate::WaitForReady).
     TransientFailure,
 }
 

@@ -1,4 +1,6 @@
-//! The limit of active faults (gRFC A33). It is one for the process, so no other test may be here.
+//! The limit of active faults (gRFC A33).
+//!
+//! The limit is one for the whole process, so this binary has no other test.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -44,8 +46,8 @@ impl HttpFilter for Tell {
     }
 }
 
-/// gRFC A33: if as many calls of the process have a fault as the configuration allows, the next call has none, on
-/// whichever channel it is. A call that is given up makes room.
+/// gRFC A33: the configuration limits the calls of the process that have a fault. Above the limit a
+/// call has none, on any channel. A call that is given up makes room.
 #[tokio::test]
 async fn active_faults_are_limited_for_the_process() {
     let a = Backend::start("a").await;

@@ -1,4 +1,4 @@
-//! The examples do what they say.
+//! Runs the examples, because one that nothing runs becomes wrong with the next change.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 #[allow(dead_code, reason = "its main is not that of this test")]

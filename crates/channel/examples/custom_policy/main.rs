@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p crowfly --example custom_policy`
 //!
-//! The policy uses a part of a cluster's backends only, so that a program which calls little does not
-//! hold connections to all of them. How large the part is, the control plane says. The rest of the
-//! world, which is a control plane and backends, is in `mesh.rs`.
+//! The policy uses only some of a cluster's backends, so that a program with few calls does not
+//! hold connections to all of them. The control plane says how many. The control plane and the
+//! backends are in `mesh.rs`.
 
 mod mesh;
 
@@ -30,7 +30,7 @@ const NAME: &str = "myorg.Subset";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Subset {
-    /// How many backends are used.
+    /// The number of backends that are used.
     size: NonZeroUsize,
 }
 
@@ -74,7 +74,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     run(|line| println!("{line}")).await
 }
 
-/// What the program does, told line by line.
+/// Runs the program, and tells each step as a line.
 pub(crate) async fn run(mut tell: impl FnMut(String)) -> Result<(), Box<dyn Error>> {
     let policies = PolicyRegistry::new().with(NAME, |config| Subset::deserialize(config));
     let mut mesh = Mesh::start(["a", "b", "c"]).await?;

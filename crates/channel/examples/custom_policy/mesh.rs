@@ -1,4 +1,6 @@
-//! A control plane and backends to try a policy with, all in this process.
+//! A control plane and backends to try a policy with.
+//!
+//! All of them are in this process, so that the example needs no other program.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -40,7 +42,7 @@ impl Mesh {
         })
     }
 
-    /// What leads a program to the control plane.
+    /// The bootstrap that leads a program to the control plane.
     pub(crate) fn bootstrap(&self) -> Bootstrap {
         self.control_plane.bootstrap()
     }
@@ -53,7 +55,7 @@ impl Mesh {
         self.control_plane.set(&resources);
     }
 
-    /// What the program has to say against the next thing that it refuses.
+    /// Waits until the program refuses a resource, and returns the reason.
     pub(crate) async fn refusal(&mut self) -> String {
         self.control_plane.next_nack().await
     }
@@ -79,7 +81,7 @@ async fn serve(name: &'static str) -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// What tonic generates from a proto file, but by hand.
+/// The service as tonic generates it from a proto file, but by hand.
 #[derive(Clone)]
 struct Greeter(&'static str);
 

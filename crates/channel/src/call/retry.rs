@@ -94,7 +94,7 @@ impl How {
 pub(super) enum Pushback {
     /// The next attempt comes after exactly this time.
     After(Duration),
-    /// There is no next attempt.
+    /// The server forbids a next attempt.
     Never,
 }
 
@@ -103,7 +103,7 @@ pub(super) enum Pushback {
 pub(super) enum Next {
     /// The call fails as its last attempt did. The note belongs to the text of the failure.
     GiveUp(Option<Note>),
-    /// There would be another attempt, but not before the deadline of the call.
+    /// The next attempt would come after the deadline of the call.
     OutOfTime(Option<Note>),
     /// The call is picked and sent again at this moment.
     SendAt(Instant),

@@ -63,7 +63,7 @@ pub enum LookupError {
     /// The host exists, but has no addresses.
     #[error("no addresses")]
     NoAddresses,
-    /// There is no such host.
+    /// The host does not exist.
     #[error("no such host (NXDOMAIN)")]
     NoSuchHost,
     /// The name server answered with a failure.

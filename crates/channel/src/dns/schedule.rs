@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crowfly_model::grpc::cluster::DnsName;
 
-/// The least time from the start of one lookup of a name to the next one on request. gRPC's own DNS resolvers have the
-/// same interval.
+/// The least time between the starts of two lookups of a name on request. gRPC's own DNS resolvers
+/// have the same interval.
 pub(super) const MINIMUM_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The names that are watched. Each is looked up by one lookup at a time.

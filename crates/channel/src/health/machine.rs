@@ -26,7 +26,7 @@ pub(super) struct Machine {
 pub(super) enum Next {
     /// The next Watch call begins at this moment. Until then the health is this one.
     OpenAt(Instant, Health),
-    /// There is no further call, because the server has no health service.
+    /// No further Watch call is made, because the server has no health service.
     Stop,
 }
 

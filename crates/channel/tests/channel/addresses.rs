@@ -1,4 +1,7 @@
-//! Endpoints with several addresses.
+//! Endpoints with several addresses (gRFC A61).
+//!
+//! All of them lead to one backend, so an address that does not work must not make the endpoint
+//! unusable.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +14,9 @@ use tonic::Code;
 use crate::backend::Backend;
 use crate::support::{call, channel, spread, spread_until};
 
-/// S7-08: an address that accepts and stays silent is given a quarter of a second, then the next one
-/// is tried as well; the one that is not needed is let go. Whatever the number of its addresses, an
-/// endpoint is one.
+/// S7-08: an address that accepts and stays silent is given a quarter of a second. Then the next
+/// one is tried as well, and the connection that is not needed is closed. An endpoint counts once,
+/// with any number of addresses.
 #[tokio::test]
 async fn the_next_address_does_not_wait_for_a_silent_one() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -40,7 +43,7 @@ async fn the_next_address_does_not_wait_for_a_silent_one() {
     closed.expect("the attempt is abandoned").unwrap();
 }
 
-/// When no address can be reached the failure names the last one that was tried.
+/// A failure to reach any address names the last one that was tried.
 #[tokio::test]
 async fn an_endpoint_without_a_working_address_says_so() {
     let (a, b) = tokio::join!(Backend::start("a"), Backend::start("b"));

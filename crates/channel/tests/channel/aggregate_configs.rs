@@ -1,4 +1,7 @@
-//! Aggregate clusters: which of their leaves serve.
+//! Aggregate clusters whose leaves are missing, replaced or used by other routes: the leaves that
+//! serve.
+//!
+//! `aggregates.rs` has the tests of failover between leaves.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
-//! Clusters that stand for others, the preferred one first (gRFC A37).
+//! Failover between the clusters of an aggregate, the preferred one first (gRFC A37).
+//!
+//! A cluster that fails must not fail calls that another one can serve.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -60,7 +62,7 @@ async fn moves_to(channel: &Channel, name: &str) {
     spread_until(channel, 5, |answers| answers.get(name) == Some(&5)).await;
 }
 
-/// A resolver that says what a test tells it to.
+/// A resolver with the answers that a test sets.
 #[derive(Clone, Debug, Default)]
 struct Hosts {
     answers: Arc<Mutex<BTreeMap<String, Result<IpAddr, LookupError>>>>,
@@ -275,8 +277,8 @@ async fn a_first_cluster_that_flaps_fails_no_call() {
     }
 }
 
-/// S6-14: new endpoints of the one cluster leave the other, which fails, as it is: its name is not
-/// looked up again for that, and it is not waited for again.
+/// S6-14: new endpoints of one cluster change nothing of another that fails. Its name is not looked
+/// up again for that, and no call waits for it again.
 #[tokio::test]
 async fn an_update_of_one_cluster_leaves_a_failing_one_alone() {
     let (a, b) = two().await;

@@ -1,4 +1,6 @@
 //! A gRPC backend that does what a test tells it to, down to the HTTP/2 frame.
+//!
+//! An ordinary server cannot refuse a stream, send GOAWAY or leave out a status at a chosen moment.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,13 +41,13 @@ struct Shared {
     held: mpsc::UnboundedSender<Held>,
     /// Takes the calls of [`WATCH`], which no backend answers by itself.
     watched: mpsc::UnboundedSender<Held>,
-    /// How many of the next calls to refuse.
+    /// The number of next calls to refuse.
     refusals: AtomicUsize,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
     go_away: watch::Sender<()>,
     cut: watch::Sender<()>,
-    /// How many calls a connection has before it is sent away.
+    /// The number of calls that a connection has before GOAWAY is sent on it.
     calls_each: AtomicUsize,
     /// The number of calls that a connection may have open.
     at_once: u32,
@@ -122,7 +124,7 @@ impl Backend {
         self.shared.refusals.load(Ordering::SeqCst)
     }
 
-    /// How many connections were made.
+    /// The number of connections that were made.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
@@ -426,8 +428,8 @@ pub(crate) fn framed(encoded: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// The kernel asks the same before it gives a port to a socket that wants any: else the next backend
-/// of another test would answer for the killed one.
+/// The port of a killed backend stays taken. Otherwise the kernel could give it to a backend of
+/// another test, which would answer for the killed one.
 #[tokio::test]
 async fn the_port_of_a_killed_backend_is_given_to_nobody() {
     let dead = Backend::start("dead").await.kill().await;

@@ -1,4 +1,6 @@
-//! How calls spread over backends, and how that follows the configuration.
+//! The spread of calls over backends, which follows the configuration.
+//!
+//! A change of the configuration must move calls without failing one.
 
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, endpoint, endpoints};

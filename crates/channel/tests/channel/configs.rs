@@ -1,4 +1,6 @@
-//! One configuration follows another: what becomes of the calls, and of the clusters they have.
+//! Configurations that follow each other while calls are open.
+//!
+//! A call keeps its cluster (gRFC A31), so a cluster must stay until its last call has picked.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,8 +62,8 @@ async fn a_switch_of_clusters_under_load_fails_no_call() {
     server.until_asked_for(ENDPOINTS, &["b"]).await;
 }
 
-/// S4-22: a call that waits for a connection keeps its cluster asked for after the route has left
-/// it, and goes to the endpoints that the cluster gets then.
+/// S4-22: a call that waits for a connection keeps its cluster subscribed after the route has left
+/// it. The call goes to the endpoints that the cluster gets then.
 #[tokio::test]
 async fn a_queued_call_keeps_its_cluster() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -91,8 +93,8 @@ async fn a_queued_call_keeps_its_cluster() {
     server.until_asked_for(ENDPOINTS, &["b"]).await;
 }
 
-/// gRFC A31: a call that waits for ready does not wait for a cluster that the server has deleted,
-/// whether its endpoints are being connected to or have failed.
+/// gRFC A31: a call that waits for ready does not wait for a cluster that the server has deleted.
+/// That holds while its endpoints connect, and after they have failed.
 #[tokio::test]
 async fn a_deleted_cluster_fails_the_calls_that_wait_for_it() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -115,7 +117,8 @@ async fn a_deleted_cluster_fails_the_calls_that_wait_for_it() {
     }
 }
 
-/// gRFC A31: nor for one that neither a route leads to nor the server has.
+/// gRFC A31: a call that waits for ready does not wait for a cluster that the server deleted after
+/// its route.
 #[tokio::test]
 async fn a_cluster_deleted_after_its_route_fails_the_calls_that_wait_for_it() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -136,7 +139,8 @@ async fn a_cluster_deleted_after_its_route_fails_the_calls_that_wait_for_it() {
     server.until_asked_for(CLUSTERS, &["b"]).await;
 }
 
-/// gRFC A31: nor for one that no route leads to and whose endpoints fail, before or after that.
+/// gRFC A31: a call that waits for ready does not wait for a cluster without a route whose
+/// endpoints fail. It does not matter which came first.
 #[tokio::test]
 async fn a_cluster_without_a_route_fails_calls_when_its_endpoints_fail() {
     for fails_first in [true, false] {
@@ -236,8 +240,8 @@ async fn endpoints_are_followed_while_the_next_configuration_is_missing() {
     server.until_asked_for(CLUSTERS, &["new"]).await;
 }
 
-/// A route that leaves a cluster and comes back again and again, each time as soon as the calls have
-/// followed: none of them fails, or waits for a cluster that was just let go of.
+/// A route that leaves a cluster and returns again and again fails no call. No call waits for a
+/// cluster that was just released.
 #[tokio::test]
 async fn routes_go_back_and_forth() {
     let (a, b) = tokio::join!(Backend::start("a"), Backend::start("b"));
@@ -286,7 +290,7 @@ fn world(to: &str, clusters: &[(&str, SocketAddr)]) -> Resources {
     probed(to, to, clusters)
 }
 
-/// The same, and calls to `/probe.` go to the cluster `probe`.
+/// The service `payments` as [`world`] makes it, and calls to `/probe.` go to the cluster `probe`.
 fn probed(to: &str, probe: &str, clusters: &[(&str, SocketAddr)]) -> Resources {
     let routes = routes("payments-routes").host("*");
     let resources = Resources::new()

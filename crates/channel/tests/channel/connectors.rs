@@ -1,4 +1,6 @@
-//! Sockets that the program makes.
+//! Sockets to backends that the program makes, such as Unix sockets.
+//!
+//! Their failures must reach the caller as those of TCP do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +14,7 @@ use tonic::Code;
 use crate::backend::Backend;
 use crate::support::{call, spread};
 
-/// Nothing is there: it is reserved for documentation.
+/// An address without a host, because it is reserved for documentation.
 const NOWHERE: [u8; 4] = [192, 0, 2, 1];
 
 /// A connector is told the endpoint's address, and goes by whatever it likes: a Unix socket.
@@ -42,7 +44,7 @@ async fn a_connector_goes_by_a_unix_socket() {
     assert_eq!(a.connections(), 1);
 }
 
-/// What a connector fails with is told to calls, as a failure of TCP is.
+/// The failure of a connector is told to calls, as a failure of TCP is.
 #[tokio::test]
 async fn what_a_connector_fails_with_is_told() {
     let server = ResourceServer::start(&Resources::service(

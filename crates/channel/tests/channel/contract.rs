@@ -1,4 +1,4 @@
-//! What a caller can rely on.
+//! Promises that a caller can rely on, such as those in the docs of the crate `crowfly`.
 
 use crowfly::{Bootstrap, Channel};
 use crowfly_testkit::builders::{listener, routes};
@@ -102,8 +102,8 @@ async fn a_malformed_target_is_an_error_at_once() {
     assert!(error.to_string().contains("`not an authority`"), "{error}");
 }
 
-/// S3-04: a route with a condition that is not understood is never matched without it; the routes
-/// after it work, and an unroutable call names what was skipped.
+/// S3-04: a route with a condition that is not understood is never matched without it. The routes
+/// after it work, and the error of an unroutable call names the skipped route.
 #[tokio::test]
 async fn a_route_with_an_unknown_condition_is_skipped_and_named() {
     let a = Backend::start("a").await;

@@ -1,4 +1,7 @@
 //! Policies of the program's own, which clusters name (gRFC A52).
+//!
+//! The policies of a channel decide which clusters it accepts, so channels with other policies must
+//! not share a client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,7 +144,7 @@ async fn channels_share_a_client_by_their_policies() {
     server.has_streams(2).await;
 }
 
-/// What the policies of one registry have seen.
+/// The calls that the policies of one registry have seen.
 #[derive(Debug, Default)]
 struct Seen {
     reads: AtomicUsize,

@@ -1,4 +1,6 @@
-//! `grpc-timeout` holds from the start, and its end says what was waited for.
+//! Deadlines of calls: `grpc-timeout` counts from the start of the call.
+//!
+//! The error names the thing that the call waited for, because a caller cannot see it otherwise.
 
 use std::time::Duration;
 

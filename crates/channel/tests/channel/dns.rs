@@ -1,6 +1,7 @@
 //! Clusters whose endpoints are a DNS name, against a name server on loopback.
 //!
-//! Backends listen on 127.0.0.1; nobody listens on 127.0.0.2.
+//! Backends listen on 127.0.0.1. On 127.0.0.2 connections are refused, so that a test has an
+//! address that fails.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

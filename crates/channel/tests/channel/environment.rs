@@ -1,4 +1,7 @@
-//! What depends on the process's environment: each test runs once more, in a process of its own.
+//! Settings in the environment of the process.
+//!
+//! Each test runs once more in a process of its own, because a variable holds for all tests of a
+//! process.
 
 use std::env;
 use std::process::Command;
@@ -42,7 +45,8 @@ async fn leaves_are_balanced_by_their_own_policy() {
     spread_until(&channel, 10, |answers| answers.len() == 2).await;
 }
 
-/// Before gRFC A75 it was the aggregate's policy, which this variable brings back.
+/// A variable brings back the rule from before gRFC A75, by which leaves are balanced by the
+/// aggregate's policy.
 #[test]
 fn leaves_are_balanced_by_the_policy_of_their_aggregate_if_asked_to() {
     let name = "environment::leaves_are_balanced_by_the_policy_of_their_aggregate_if_asked_to";

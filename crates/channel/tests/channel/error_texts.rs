@@ -46,8 +46,7 @@ async fn check_unavailable(cases: &[Case<'_>]) {
     }
 }
 
-/// gRFC A88: what is wrong with the resources is told with the resource, the reason and the
-/// node, each once.
+/// gRFC A88: a failure of the configuration names the resource, the reason and the node, each once.
 #[tokio::test]
 async fn failures_of_the_configuration_name_resource_reason_and_node_once() {
     let table = || routes("payments-routes");
@@ -118,8 +117,8 @@ async fn failures_of_the_configuration_name_resource_reason_and_node_once() {
     check_unavailable(cases).await;
 }
 
-/// gRFC A32 and A88: so is what is wrong with the endpoints, and what the cluster does not let
-/// through.
+/// gRFC A32 and A88: a failure of balancing names the cluster, the reason and the node, each once.
+/// Drops and limits of the cluster are such failures.
 #[tokio::test]
 async fn failures_of_balancing_name_cluster_reason_and_node_once() {
     let mut dead = Backend::start("dead").await;
@@ -195,7 +194,8 @@ async fn failures_of_balancing_name_cluster_reason_and_node_once() {
     check_unavailable(cases).await;
 }
 
-/// gRFC A53 and A57: so is trouble with the control plane itself, and what it takes away.
+/// gRFC A53 and A57: a failure of the control plane names the resource, the reason and the node,
+/// each once. So does the error after a deletion.
 #[tokio::test]
 async fn failures_of_the_control_plane_name_resource_reason_and_node_once() {
     let server = ResourceServer::stopped(&payments(&[]));
@@ -225,7 +225,8 @@ async fn failures_of_the_control_plane_name_resource_reason_and_node_once() {
     }
 }
 
-/// gRFC A6: so is what happened to a call on its connection, before and after its response began.
+/// gRFC A6: a failure on the connection names the address, the reason and the node, each once. That
+/// holds before and after the response began.
 #[tokio::test]
 async fn failures_of_a_connection_name_address_reason_and_node_once() {
     let mut a = Backend::holding("a").await;
@@ -271,7 +272,7 @@ async fn failures_of_a_connection_name_address_reason_and_node_once() {
     );
 }
 
-/// So is what a call waited for when its time was up.
+/// A passed deadline names the thing that the call waited for, and the node once.
 #[tokio::test]
 async fn the_end_of_a_deadline_names_what_was_waited_for_and_the_node_once() {
     let code = Code::DeadlineExceeded;
@@ -303,7 +304,7 @@ async fn the_end_of_a_deadline_names_what_was_waited_for_and_the_node_once() {
     }
 }
 
-/// A client and a server of which one speaks TLS and the other does not: the text says so.
+/// A failure between a side with TLS and one without hints at that.
 #[tokio::test]
 async fn a_tls_mismatch_is_hinted_at() {
     let secret = tls_port().await;

@@ -1,4 +1,5 @@
-//! An exporter for OpenTelemetry that keeps what it is given, for tests to look at.
+//! An exporter for OpenTelemetry that keeps the series that it is given, so that tests can read
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,6 @@
-//! Trouble with the control plane and with backends, and what calls make of it.
+//! Failures of the control plane and of backends.
+//!
+//! Calls must go on with the last good configuration, or fail with the resource and the reason.
 
 use crowfly::ConnectionLost;
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
@@ -9,7 +11,7 @@ use crate::backend::Backend;
 use crate::support::{call, call_when_ready, channel, payments, spread, spread_until};
 
 /// S1-18: a control plane that cannot be reached fails calls with its address, the reason and the
-/// node; a call that waits for ready waits for it to come.
+/// node. A call that waits for ready waits for the control plane to come.
 #[tokio::test]
 async fn an_unreachable_control_plane_is_named_and_heals() {
     let a = Backend::start("a").await;

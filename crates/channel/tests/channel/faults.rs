@@ -1,6 +1,7 @@
 //! Faults that a control plane injects into calls (gRFC A33).
 //!
-//! The limit of active faults is one for the process, so its test is alone in another one: `active_faults.rs`.
+//! The limit of active faults is one for the process, so its test is alone in another binary:
+//! `active_faults.rs`.
 
 use std::time::Duration;
 
@@ -81,8 +82,8 @@ async fn call_with(channel: &Channel, headers: &[(&'static str, &str)]) -> Resul
     send(channel, PATH, request).await
 }
 
-/// gRFC A33: an aborted call has the status that was asked for, names the filter and the route, and is never picked: it
-/// is not even refused by a cluster that takes no call.
+/// gRFC A33: an aborted call has the status that was asked for, and names the filter and the route.
+/// It is never picked, so a cluster that takes no call does not refuse it.
 #[tokio::test]
 async fn an_aborted_call_is_not_picked() {
     let a = Backend::start("a").await;
@@ -114,8 +115,8 @@ async fn an_aborted_call_is_not_picked() {
     }
 }
 
-/// gRFC A33: a call that is aborted with OK is one whose server sent no message: a stream ends at once, and a unary call
-/// lacks its response.
+/// gRFC A33: a call that is aborted with OK looks like one whose server sent no message. A stream
+/// ends at once, and a unary call lacks its response.
 #[tokio::test]
 async fn an_abort_with_ok_is_an_empty_response() {
     let a = Backend::start("a").await;

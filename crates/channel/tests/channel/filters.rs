@@ -1,4 +1,7 @@
 //! HTTP filters of the program's own (gRFC A39).
+//!
+//! The filters of a channel decide which listeners it accepts, so channels with other filters must
+//! not share a client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,4 +1,6 @@
-//! Settings of a channel that decide what its client understands.
+//! Settings of a channel that decide which resources its client understands.
+//!
+//! Each must reach the client, whose parser refuses such a resource without it.
 
 use crowfly::Channel;
 use crowfly_model::ResourceType;
@@ -6,8 +8,8 @@ use crowfly_model::grpc::Cluster;
 use crowfly_testkit::ResourceServer;
 use crowfly_testkit::builders::{Resources, cluster, cluster_config, listener, routes};
 
-/// S4-29: the builder's word on gRFC A99 goes to the client: closed, the cluster is refused; open, it
-/// is accepted.
+/// S4-29: the builder's setting for gRFC A99 reaches the client. If it is off, the cluster is
+/// refused. If it is on, the cluster is accepted.
 #[tokio::test]
 async fn aggregate_cluster_resources() {
     let resources = Resources::new()

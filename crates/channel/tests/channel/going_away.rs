@@ -1,4 +1,7 @@
-//! Servers that send their clients away: proxies do after a number of requests, and drain.
+//! Servers that send GOAWAY to their clients.
+//!
+//! Proxies do so after a number of requests, and servers when they drain, so no call may fail for
+//! it.
 
 use crowfly::{Channel, ConnectivityState};
 use crowfly_testkit::ResourceServer;
@@ -9,7 +12,7 @@ use crate::backend::Backend;
 use crate::sends_away::SendsAway;
 use crate::support::{call, channel, reaches};
 
-/// How many calls are open at a time, and how many each of them follows on.
+/// The number of callers, each of which makes one call after the other.
 const CALLERS: usize = 16;
 const CALLS_EACH: usize = 250;
 
@@ -27,8 +30,8 @@ async fn the_call_after_a_goaway_goes_to_a_new_connection() {
     assert!(a.connections() >= 5, "{}", a.connections());
 }
 
-/// Calls that wait while a connection is replaced are not failed, and no server is asked twice for a
-/// call that it began: gRFC A6 repeats what was above GOAWAY's last stream id, at once.
+/// gRFC A6: calls that wait while a connection is replaced do not fail. Calls above GOAWAY's last
+/// stream id are repeated at once, and no server gets a call twice that it began.
 #[tokio::test]
 async fn a_storm_of_goaways_loses_no_call() {
     // Not a multiple of the callers, who may well all call at the same moment.

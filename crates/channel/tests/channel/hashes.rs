@@ -1,4 +1,7 @@
 //! Calls that a route hashes, on clusters that balance by `ring_hash` (gRFC A42).
+//!
+//! The route, the call and a header of the program can each give the hash, so their order is tested
+//! too.
 
 use std::collections::BTreeSet;
 

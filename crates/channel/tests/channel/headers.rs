@@ -1,4 +1,6 @@
-//! The size of response headers that a program allows.
+//! The limit of a program on the size of response headers.
+//!
+//! Error details are in trailers, so a program may need more than the default.
 
 use crowfly::{Channel, ChannelBuilder};
 use crowfly_testkit::ResourceServer;
@@ -9,7 +11,7 @@ use tonic::{Code, Status};
 use crate::backend::Backend;
 use crate::support::call;
 
-/// 70 kB are more than by default, and no more than a program may ask for.
+/// Trailers of 70 kB are above the default limit. A program can set a larger one.
 #[tokio::test]
 async fn trailers_are_taken_up_to_the_limit_of_the_channel() {
     let status = failure(|builder| builder).await;

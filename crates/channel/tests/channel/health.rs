@@ -1,4 +1,7 @@
-//! Client-side health checking (gRFC A17) over real sockets, with backends whose health the test decides.
+//! Client-side health checking (gRFC A17) over real sockets.
+//!
+//! A test answers each check itself, so that it decides the health of a backend and the time of a
+//! change.
 
 use std::future::poll_fn;
 use std::io::{self, Write};

@@ -1,4 +1,6 @@
-//! Channels that nobody calls.
+//! Channels without calls.
+//!
+//! An idle channel must hold no connection and no stream, and the next call must bring both back.
 
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ fn impatient(server: &ResourceServer) -> Channel {
 /// Lets time pass, and the channel see that it has.
 async fn tick(channel: &Channel, time: Duration) {
     pass(time).await;
-    // Whatever its task had to do, it does before it gets to the next question.
+    // The task of the channel does all that is due before it answers the next question.
     for _ in 0..2 {
         channel.tree().await;
     }
@@ -59,7 +61,7 @@ async fn a_channel_without_calls_lets_go_of_everything() {
     assert_eq!(channel.state(), Idle);
 }
 
-/// A call that is open is no reason to rest, however long ago it began.
+/// An open call keeps its channel awake, however long ago it began.
 #[tokio::test]
 async fn an_open_call_keeps_the_channel_awake() {
     let mut a = Backend::holding("a").await;
@@ -82,7 +84,7 @@ async fn an_open_call_keeps_the_channel_awake() {
     assert_eq!(channel.state(), Idle);
 }
 
-/// Nor is one that waits for a backend.
+/// A call that waits for a backend keeps its channel awake.
 #[tokio::test]
 async fn a_call_that_waits_for_a_backend_keeps_the_channel_awake() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -93,7 +95,7 @@ async fn a_call_that_waits_for_a_backend_keeps_the_channel_awake() {
     stays_awake(&server, dialled).await;
 }
 
-/// Nor is one that waits for a configuration.
+/// A call that waits for a configuration keeps its channel awake.
 #[tokio::test]
 async fn a_call_that_waits_for_a_configuration_keeps_the_channel_awake() {
     let server = ResourceServer::start(&Resources::new());
@@ -108,7 +110,7 @@ async fn stays_awake(server: &ResourceServer, waiting: impl Future<Output = ()>)
         let channel = channel.clone();
         tokio::spawn(async move { call_when_ready(&channel).await })
     };
-    // The call would wake the channel at once: that it rested may be over in no time.
+    // The call would wake the channel at once, so only a watch sees that it was idle.
     let mut watch = channel.watch_state();
     let states = tokio::spawn(async move {
         let mut states = vec![watch.state()];

@@ -1,4 +1,6 @@
-//! Backends that are gone without a word.
+//! Backends that vanish without closing their connections (gRFC A8).
+//!
+//! TCP notices this late or never, so the channel sends PINGs.
 
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::backend::Backend;
 use crate::proxy::Proxy;
 use crate::support::{call, call_when_ready, pass};
 
-/// The least there is.
+/// The least interval between PINGs.
 const INTERVAL: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -20,12 +22,14 @@ fn builder(server: &ResourceServer) -> ChannelBuilder {
     Channel::builder("xds:///payments").bootstrap(server.bootstrap())
 }
 
-/// A channel that asks for more PINGs than it gets, and is patient with the answers.
+/// A channel that asks for PINGs more often than it gets them, and has a long timeout for the
+/// answers.
 fn eager(server: &ResourceServer) -> ChannelBuilder {
     builder(server).keepalive(Duration::from_millis(100), Duration::from_secs(600))
 }
 
-/// Makes a call, and the connection silent: what the call ends with, and after how long.
+/// Makes a call and then the connection silent. Returns the status of the call, and the time until
+/// its end.
 async fn lose_a_call(channel: &Channel, a: &mut Backend, proxy: &Proxy) -> (Status, Duration) {
     let channel = channel.clone();
     let caller = tokio::spawn(async move { call_when_ready(&channel).await });
@@ -40,7 +44,7 @@ async fn lose_a_call(channel: &Channel, a: &mut Backend, proxy: &Proxy) -> (Stat
     (status, took)
 }
 
-/// Whether it took this long, give or take what passed by itself.
+/// True if the time is as expected, to within a second of real time.
 fn is_about(took: Duration, expected: Duration) -> bool {
     took.abs_diff(expected) < Duration::from_secs(1)
 }
@@ -51,7 +55,7 @@ async fn is_pinged(proxy: &Proxy) {
     sent.borrow_and_update();
     for _ in 0..3 {
         let mut tries = 0;
-        // The answer to the last one may not have been read yet: then there is none.
+        // While the answer to the last PING is not read, no other is sent.
         loop {
             pass(INTERVAL).await;
             match time::timeout(Duration::from_millis(100), sent.changed()).await {
@@ -63,8 +67,8 @@ async fn is_pinged(proxy: &Proxy) {
     }
 }
 
-/// gRFC A8: the connection to a backend that does not answer is given up, its calls fail with the
-/// reason, and a new one is made.
+/// gRFC A8: the connection to a backend that does not answer is given up. Its calls fail with the
+/// reason, and a new connection is made.
 #[tokio::test]
 async fn a_silent_connection_is_replaced() {
     let mut a = Backend::holding("a").await;
@@ -91,8 +95,8 @@ async fn a_silent_connection_is_replaced() {
     assert_eq!(a.connections(), 2);
 }
 
-/// gRFC A8: a backend that complains of too many PINGs gets half as many. One that wants calm for
-/// another reason does not.
+/// gRFC A8: a backend that complains of too many PINGs gets half as many. A backend that sends
+/// ENHANCE_YOUR_CALM for another reason does not.
 #[tokio::test]
 async fn a_backend_that_complains_gets_fewer_pings() {
     for (complaint, interval) in [
@@ -127,7 +131,7 @@ fn calm_down(text: &str) -> Vec<u8> {
     [&head[..], &last_stream_id, &code, text.as_bytes()].concat()
 }
 
-/// gRFC A8: the least interval is ten seconds, whatever an application asks for.
+/// gRFC A8: the least interval is ten seconds, even if an application asks for less.
 #[tokio::test]
 async fn no_interval_is_less_than_ten_seconds() {
     let mut a = Backend::holding("a").await;
@@ -138,8 +142,8 @@ async fn no_interval_is_less_than_ten_seconds() {
     assert!(is_about(took, INTERVAL + TIMEOUT), "{took:?}");
 }
 
-/// gRFC A8: a call that begins after a silence without calls comes with a PING, so that a dead
-/// connection is found out by the timeout alone.
+/// gRFC A8: a call that begins after a silence without calls comes with a PING. So a dead
+/// connection is noticed after the timeout alone.
 #[tokio::test]
 async fn the_first_call_after_idling_comes_with_a_ping() {
     let mut a = Backend::holding("a").await;
@@ -178,7 +182,7 @@ async fn a_backend_that_answers_keeps_its_connection() {
     assert_eq!(a.connections(), 1);
 }
 
-/// Without calls nothing is sent, unless the application wants it.
+/// A connection without calls is sent no PING, unless the application wants it.
 #[tokio::test]
 async fn connections_without_calls_are_left_alone_unless_asked_for() {
     let a = Backend::start("a").await;

@@ -1,4 +1,6 @@
-//! Calls that are dropped, and calls that are too many.
+//! Calls that are dropped, and calls over the limit of a cluster (gRFC A32).
+//!
+//! Such a call fails at once and is not repeated, because both protect a backend from load.
 
 use std::sync::Arc;
 
@@ -71,8 +73,8 @@ async fn waiting_calls_are_dropped_once() {
     assert!((38..=122).contains(&dropped), "{dropped} of {CALLS}");
 }
 
-/// S9-02: a call that is to be dropped fails at once, also when no backend has been reached yet, and
-/// also when it waits for ready.
+/// S9-02: a call that is to be dropped fails at once. That holds before a backend was reached, and
+/// for a call that waits for ready.
 #[tokio::test]
 async fn calls_are_dropped_before_there_is_a_connection() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -86,7 +88,7 @@ async fn calls_are_dropped_before_there_is_a_connection() {
     }
 }
 
-/// S9-02: the same when no backend can be reached: the drop is told, not the failure.
+/// S9-02: a call that is to be dropped fails as a drop, even if no backend can be reached.
 #[tokio::test]
 async fn calls_are_dropped_although_they_would_fail() {
     let dead = Backend::start("dead").await.kill().await;
@@ -193,7 +195,7 @@ async fn ended(call: &JoinHandle<Result<String, Status>>) {
     }
 }
 
-/// S9-05: the limit is that of the cluster, whichever channel the calls are on.
+/// S9-05: the limit is that of the cluster, over all channels.
 #[tokio::test]
 async fn channels_share_the_limit_of_a_cluster() {
     let mut a = Backend::holding("a").await;
@@ -217,7 +219,7 @@ async fn channels_share_the_limit_of_a_cluster() {
     assert_eq!(second.await.unwrap().unwrap(), "a");
 }
 
-/// S9-05: nor does it matter which aggregate they came by.
+/// S9-05: the limit is that of the cluster, over all aggregates that it is in.
 #[tokio::test]
 async fn aggregates_share_the_limit_of_a_leaf() {
     let mut a = Backend::holding("a").await;

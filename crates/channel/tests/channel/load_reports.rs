@@ -1,4 +1,7 @@
-//! Load reports (LRS, gRFC A27) over real sockets, to a server that the test plays by hand.
+//! Load reports (LRS, gRFC A27) over real sockets.
+//!
+//! A test plays the server by hand, so that it sees each report and decides when the server
+//! answers.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,7 +32,7 @@ fn reported(backends: &[&Backend]) -> Resources {
     payments(backends).with(reporting())
 }
 
-/// Lets time pass and adds reports up, until `done` likes the sums.
+/// Lets time pass and adds reports up, until `done` is true of the sums.
 async fn reports_until(
     stream: &mut LrsStream,
     sums: &mut LoadSums,
@@ -234,8 +237,8 @@ async fn a_broken_stream_is_followed_by_another() {
     assert!(status.totals.reports >= 4, "{status:?}");
 }
 
-/// S9-08: what else changes in a configuration leaves the stream as it is. Without `lrs_server` the last report is
-/// sent and the stream ends; with it again there is a new one.
+/// S9-08: other changes of a configuration leave the stream as it is. Without `lrs_server` the last
+/// report is sent and the stream ends; with it again there is a new one.
 #[tokio::test]
 async fn the_stream_lasts_as_long_as_a_cluster_wants_it() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);

@@ -1,8 +1,9 @@
 //! Load reports are exact under fire: deadlines, cancelled calls, drops, retries, backends that die, and LRS streams
 //! that break.
 //!
-//! The truth comes from elsewhere than the counters under test: a policy of the test hears every pick and every
-//! outcome, and the callers see which calls were dropped. CI makes 50,000 calls. This makes a million:
+//! The truth does not come from the counters under test. A policy of the test hears every pick and
+//! every outcome, and the callers see which calls were dropped. CI makes 50,000 calls. This makes a
+//! million:
 //!
 //! ```sh
 //! CROWFLY_FIRE_CALLS=1000000 cargo test --release -p crowfly --test channel load_under_fire -- --nocapture
@@ -55,9 +56,10 @@ async fn streams_broken_between_reports_lose_nothing() {
     assert_eq!(status.totals.calls_given_up, 0);
 }
 
-/// S13-06: streams that break during reports lose those reports and nothing else, and repeat nothing. The reports that
-/// the server counts, those that it threw away or left unread, and those that never arrived are the truth to the last
-/// call. So the sums are never above the truth, and short by no more than the reports in flight.
+/// S13-06: streams that break during reports lose those reports and nothing else, and repeat
+/// nothing. Three kinds of reports add up to the truth: those that the server counts, those that it
+/// did not read, and those that never arrived. So the sums are never above the truth, and short by
+/// no more than the reports in flight.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn streams_broken_during_reports_lose_only_the_reports_in_flight() {
     let fire = Fire::start("fire-during").await;

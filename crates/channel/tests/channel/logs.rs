@@ -1,4 +1,6 @@
 //! Lines that a channel writes to the log.
+//!
+//! Endpoints change all day, so such a change must not fill the log at INFO.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

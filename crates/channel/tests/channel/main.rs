@@ -1,4 +1,4 @@
-//! `crowfly::Channel` over real sockets: a control plane and backends on loopback.
+//! Tests of `crowfly::Channel` over real sockets, with a control plane and backends on loopback.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

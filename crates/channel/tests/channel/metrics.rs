@@ -1,4 +1,6 @@
-//! Metrics of calls (gRFC A66, A89, A96) over real sockets, by an exporter in memory.
+//! Metrics of calls (gRFC A66, A89, A96) over real sockets.
+//!
+//! The tests read the series of an exporter, because users see nothing else.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
-//! Backends that answer with something else than gRPC.
+//! Backends that answer with something else than gRPC, such as the error page of a proxy.
+//!
+//! gRPC maps such an answer to a status, so that callers need not know HTTP.
 
 use crowfly_testkit::ResourceServer;
 use http::Response;
@@ -48,7 +50,7 @@ async fn an_http_status_stands_for_a_grpc_status() {
     }
 }
 
-/// A page is not read as messages, whatever its status.
+/// A page is not read as messages, with any HTTP status.
 #[tokio::test]
 async fn a_page_is_no_message() {
     let response = Response::builder().header("content-type", "text/html");
@@ -57,7 +59,7 @@ async fn a_page_is_no_message() {
     assert!(status.message().contains("text/html"), "{status}");
 }
 
-/// What the server says in gRPC counts more than its HTTP status.
+/// A gRPC status counts more than the HTTP status of the response.
 #[tokio::test]
 async fn a_grpc_status_counts_more_than_an_http_status() {
     let mut a = Backend::holding("a").await;

@@ -1,4 +1,7 @@
-//! Every way in which an attempt ends, as a policy hears it: once, and with the outcome that it has.
+//! Every way in which an attempt ends, as a policy hears it.
+//!
+//! Retries, load reports and outlier detection act on the outcome, so there must be one for each
+//! attempt.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -32,8 +35,8 @@ use crate::support::{PATH, apart, call, call_within, payments, policy, retrying_
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// gRPC's HTTP/2 protocol, Trailers-Only: tonic does not read the body of such a response, and the
-/// status counts all the same.
+/// gRPC's HTTP/2 protocol, Trailers-Only: the status counts, although tonic does not read the body
+/// of such a response.
 #[tokio::test]
 async fn a_status_in_the_head() {
     let mut a = Backend::holding("a").await;
@@ -366,7 +369,7 @@ impl Heard {
         tokio::spawn(async move { call_within(&channel, timeout).await })
     }
 
-    /// All outcomes there will ever be, one for each pick: nothing is left that could tell more.
+    /// All outcomes, one for each pick. The channel is closed first, so that no more can come.
     async fn outcomes(mut self) -> Vec<CallOutcome> {
         drop(self.channel);
         let mut outcomes = Vec::new();
@@ -438,7 +441,7 @@ fn request(body: Body) -> http::Request<Body> {
 fn failing_body() -> (oneshot::Sender<()>, Body) {
     let (fail, failing) = oneshot::channel();
     let frame = async move {
-        // A sender that is gone is word enough.
+        // The body fails at a message, or when the sender is dropped.
         let _ = failing.await;
         Err::<Frame<Bytes>, _>(Status::aborted("no more input"))
     };

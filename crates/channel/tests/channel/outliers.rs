@@ -1,4 +1,6 @@
 //! Outlier detection (gRFC A50, A75, A91) over real sockets.
+//!
+//! An ejection must show in the calls, in the tree and in the metrics, so the tests read all three.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
-//! How endpoints are chosen: by the policy of the cluster.
+//! Endpoints are chosen by the policy of the cluster.
+//!
+//! `crowfly-lb` tests the policies themselves. These tests show that calls over sockets follow
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

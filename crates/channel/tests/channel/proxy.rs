@@ -1,4 +1,6 @@
 //! A TCP proxy whose connections can fall silent, as those to a stopped machine do.
+//!
+//! A connection on loopback does not fall silent by itself.
 
 use std::net::SocketAddr;
 
@@ -55,13 +57,13 @@ impl Proxy {
         self.last_words.send_replace(words);
     }
 
-    /// How many bytes came from clients.
+    /// The number of bytes that came from clients.
     pub(crate) fn sent(&self) -> watch::Receiver<usize> {
         self.sent.subscribe()
     }
 }
 
-/// What a connection listens to, besides its ends.
+/// The orders of the test to a connection.
 struct Orders {
     silence: watch::Receiver<()>,
     last_words: watch::Receiver<Vec<u8>>,

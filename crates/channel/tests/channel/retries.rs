@@ -1,4 +1,7 @@
-//! Transparent retries (gRFC A6): what may be repeated without asking the caller, and what not.
+//! Transparent retries (gRFC A6): calls that may be repeated without a policy, and calls that may
+//! not.
+//!
+//! A call that a server may have acted on must not be repeated, because it could act twice.
 
 use crowfly_testkit::ResourceServer;
 use tonic::{Code, Request};

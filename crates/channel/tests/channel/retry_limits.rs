@@ -1,5 +1,7 @@
-//! The limits of retries by policy (gRFC A6), over real sockets: servers that push back, the throttle of a channel, the
-//! switch and the buffer of a program, drops, and the deadline.
+//! The limits of retries by policy (gRFC A6), over real sockets.
+//!
+//! The server, the throttle of the channel, the settings of the program, drops and the deadline can
+//! each end retries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

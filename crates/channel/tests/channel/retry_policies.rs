@@ -1,4 +1,6 @@
-//! Retry policies (gRFC A6, A44) over real sockets, against backends that fail by script.
+//! Retry policies (gRFC A6, A44) over real sockets.
+//!
+//! The backends fail by a script, so that a test decides which attempt succeeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

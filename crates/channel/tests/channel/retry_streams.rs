@@ -1,4 +1,7 @@
-//! Retries of streaming calls (gRFC A6): the messages of a client stream are sent again from the first one.
+//! Retries of streaming calls (gRFC A6).
+//!
+//! The messages of a client stream are sent again from the first one, so the channel keeps them
+//! until the response begins.
 
 use std::future::Future;
 

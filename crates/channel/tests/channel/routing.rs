@@ -1,4 +1,6 @@
 //! Routes choose the cluster of each call, by its path, its headers and a share of all calls.
+//!
+//! Each cluster has one backend of the same name, so that an answer shows the choice.
 
 use std::collections::BTreeMap;
 

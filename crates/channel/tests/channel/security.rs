@@ -1,4 +1,6 @@
-//! TLS that clusters ask for (gRFC A29), over real sockets, against a server on tonic.
+//! TLS that clusters ask for (gRFC A29), over real sockets.
+//!
+//! The server notes names and schemes, so that a test sees both sides of a handshake.
 
 use std::env;
 use std::net::SocketAddr;

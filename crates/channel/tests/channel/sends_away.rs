@@ -1,5 +1,6 @@
-//! A server of HTTP/2 frames by hand that sends its clients away, as proxies do: one GOAWAY, which
-//! names the last call it takes, and no warning before it.
+//! A server that sends one GOAWAY without a warning before it, as some proxies do.
+//!
+//! Its HTTP/2 frames are written by hand, because a server library warns its clients first.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,7 +42,8 @@ struct Counts {
 }
 
 impl SendsAway {
-    /// With 0 calls, each connection is closed as soon as it is ready.
+    /// Starts a server that sends GOAWAY after so many calls. With 0 calls, each connection is
+    /// closed as soon as it is ready.
     pub(crate) async fn after(calls: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -64,17 +66,17 @@ impl SendsAway {
         }
     }
 
-    /// How many connections were made.
+    /// The number of connections that were made.
     pub(crate) fn connections(&self) -> usize {
         self.counts.connections.load(Ordering::SeqCst)
     }
 
-    /// How many calls it took, all of which it answers.
+    /// The number of calls that the server took. It answers all of them.
     pub(crate) fn taken(&self) -> usize {
         self.counts.taken.load(Ordering::SeqCst)
     }
 
-    /// How many calls came after GOAWAY.
+    /// The number of calls that came after GOAWAY.
     pub(crate) fn passed_over(&self) -> usize {
         self.counts.passed_over.load(Ordering::SeqCst)
     }

@@ -1,4 +1,6 @@
-//! Channels over several control planes: fallback, federation, delta.
+//! Channels with several control planes: fallback, federation and delta.
+//!
+//! Another server may take over at any time, and no call may fail for it.
 
 use std::time::Duration;
 

@@ -1,4 +1,8 @@
-//! Sessions and their hosts, as endpoints move, drain, go and come (gRFC A55, A60, A61, A75).
+//! Sessions and their hosts, while endpoints move, drain, leave and return (gRFC A55, A60, A61,
+//! A75).
+//!
+//! A session must stay on its host for as long as the host may serve it. `sessions.rs` has the
+//! rules about cookies.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

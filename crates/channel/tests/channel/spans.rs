@@ -1,4 +1,6 @@
-//! The `tracing` span of a call.
+//! The `tracing` span of a call, with the fields of OpenTelemetry.
+//!
+//! Tools read these fields by name, so the tests compare the names.
 
 use std::collections::BTreeMap;
 use std::fmt;

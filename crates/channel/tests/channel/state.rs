@@ -1,4 +1,6 @@
-//! What a channel says about itself.
+//! The state of a channel.
+//!
+//! Programs wait for READY by it, so it must follow the configuration and the backends.
 
 use crowfly::ConnectivityState::{Connecting, Idle, Ready, TransientFailure};
 use crowfly::{Bootstrap, Channel};
@@ -10,8 +12,8 @@ use tokio::net::TcpListener;
 use crate::backend::Backend;
 use crate::support::{call, channel, payments, reaches};
 
-/// Without a configuration a channel is CONNECTING, with one it is what its backends are, and when
-/// there cannot be one it has failed.
+/// A channel without a configuration is CONNECTING. With one it has the state of its backends. If
+/// it cannot have one, it has failed.
 #[tokio::test]
 async fn the_state_follows_configuration_and_backends() {
     let mut a = Backend::start("a").await;

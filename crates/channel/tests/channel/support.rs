@@ -1,4 +1,4 @@
-//! Channels to test with, and calls on them.
+//! Channels to test with, and calls on them, which most tests here share.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -136,7 +136,7 @@ pub(crate) async fn spread(channel: &Channel, count: usize) -> BTreeMap<String, 
     answers
 }
 
-/// Calls until `done` likes the spread of a round of calls.
+/// Calls until `done` is true of the spread of a round of calls.
 pub(crate) async fn spread_until(
     channel: &Channel,
     round: usize,

@@ -1,4 +1,6 @@
 //! Channels without a control plane and without a bootstrap: `dns:`, `ipv4:`, `ipv6:` and `unix:`.
+//!
+//! A program uses such a target where no mesh is, for example on a laptop.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -33,8 +35,8 @@ async fn a_dns_target_is_looked_up() {
     assert_eq!(*hosts.asked.lock().unwrap(), ["payments.example"]);
 }
 
-/// Each address of a name is an endpoint, so that `round_robin` spreads calls over them; `pick_first`, the
-/// default, uses one.
+/// The addresses of a name are endpoints of their own. So `round_robin` spreads calls over them,
+/// and `pick_first`, the default, uses one.
 #[tokio::test]
 async fn a_dns_target_is_balanced_over_its_addresses() {
     let (a, b) = tokio::join!(Backend::start("a"), Backend::start("b"));

@@ -1,4 +1,6 @@
-//! The time that a configuration allows for calls: by the route, or by the listener.
+//! Time limits that a configuration sets for calls, by the route or by the listener (gRFC A31).
+//!
+//! The channel keeps them itself, because a server may not end a call in time.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
-//! A gRPC server on tonic, over TLS, that notes how it was spoken to.
+//! A gRPC server on tonic, over TLS.
+//!
+//! It records client certificates, SNI and schemes, because only the server sees what a client
+//! sent.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};

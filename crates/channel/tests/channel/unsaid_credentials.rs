@@ -1,4 +1,7 @@
-//! gRFC A27 as it was first written: a control plane without `channel_creds` is spoken to as backends are.
+//! gRFC A27 as it was first written: a control plane without `channel_creds` gets the credentials
+//! of backends.
+//!
+//! Older bootstraps may have no such field, although the newer text requires it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! What is done better than `h2` does it: a status is kept when its trailers are over the limit.
+//! Headers over the limit, which our HTTP/2 treats better than `h2`: a status is kept when its
+//! trailers are too large.
 //!
 //! The tests here do not run over the `h2` crate; `over_h2.rs` lists them by name.
 
@@ -8,7 +9,8 @@ use tonic::{Code, Status};
 use crate::headers::{limited, not_found};
 use crate::support::{Call, unary};
 
-/// The limit is a matter of this side; what became of the call is not.
+/// A status is kept when its trailers are over the limit. The limit is ours, and the result of the
+/// call is the server's.
 #[tokio::test]
 async fn a_status_is_kept_when_its_trailers_are_over_the_limit() {
     let connection = limited(2_000, |call| not_found(call, 3_000)).await;
@@ -22,7 +24,7 @@ async fn a_status_is_kept_when_its_trailers_are_over_the_limit() {
     );
 }
 
-/// As C-core: RESOURCE_EXHAUSTED, and the limit is named.
+/// A head over the limit is RESOURCE_EXHAUSTED, as in gRPC C-core, and the limit is named.
 #[tokio::test]
 async fn a_head_over_the_limit_is_resource_exhausted() {
     let connection = limited(1_000, |mut call: Call| async move {

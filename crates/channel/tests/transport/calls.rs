@@ -1,4 +1,6 @@
 //! Calls that come to their end, and calls that are cancelled.
+//!
+//! A cancelled call must reset its stream, because its server would go on with it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};

@@ -1,4 +1,6 @@
-//! Connecting: READY means that the server's SETTINGS were read.
+//! Tests of connecting: READY means that the server's SETTINGS were read.
+//!
+//! A TCP connection alone proves nothing, because the kernel accepts it for a stopped process, too.
 
 use crowfly::transport::{ConnectError, ConnectPhase, Connection};
 use std::net::SocketAddr;

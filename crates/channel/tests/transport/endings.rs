@@ -1,4 +1,7 @@
-//! How calls and connections end when the server wants them to, and what that lets a caller do.
+//! Ends of calls and connections that the server decides, and the errors of the callers.
+//!
+//! The error tells whether the server may have acted on the call, because only other calls can be
+//! repeated (gRFC A6).
 
 use crowfly::transport::Reason;
 use crowfly::transport::{Closing, ConnectionLost, GoAway, SendErrorKind};
@@ -132,8 +135,8 @@ async fn a_stream_above_goaways_last_stream_id_is_refused() {
     );
 }
 
-/// RFC 9113, section 6.8: what the server says about its going is told to whoever asks why: by calls
-/// that it refused, by calls that it lost, by calls that come too late, and by the connection.
+/// RFC 9113, section 6.8: every error that a GOAWAY causes has its debug text. They are those of
+/// calls that were refused, lost or too late, and that of the connection.
 #[tokio::test]
 async fn the_debug_text_of_goaway_is_in_every_error_that_it_causes() {
     for (last_stream_id, kind) in [(0, SendErrorKind::Refused), (1, SendErrorKind::Lost)] {
@@ -163,7 +166,7 @@ async fn the_debug_text_of_goaway_is_in_every_error_that_it_causes() {
 }
 
 /// RFC 9113, section 8.1: a server that has answered may stop the rest of the request with
-/// RST_STREAM NO_ERROR, and the client must not throw the answer away.
+/// RST_STREAM NO_ERROR. The client must not throw the answer away.
 #[tokio::test]
 async fn a_complete_response_survives_a_reset_without_error() {
     let headers = b"\0\0\x10\x01\x05\0\0\0\x01\x88\0\x0bgrpc-status\x017";
@@ -214,7 +217,7 @@ async fn a_reset_by_the_server_keeps_its_code() {
     assert!(connection.sender().is_open());
 }
 
-/// What a load generator counts as lost in flight.
+/// A connection that dies loses its calls, which a load generator counts as lost in flight.
 #[tokio::test]
 async fn a_connection_that_dies_loses_the_calls_on_it() {
     let (mut connection, mut server) = pair(&server::Builder::new()).await;

@@ -1,4 +1,6 @@
 //! Heads and trailers of any size.
+//!
+//! Servers put error details into trailers, so a limit must not hide the status.
 
 use crowfly::transport::{Connection, SendErrorKind};
 use http::{HeaderMap, HeaderValue, Response};
@@ -7,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::support::{Call, TIMEOUT, listen, plaintext, run, serve, unary};
 
-/// gRPC servers put error details into trailers. 17 kB of them do not hide what they are details of.
+/// gRPC servers put error details into trailers. 17 kB of details do not hide their status.
 #[tokio::test]
 async fn seventeen_kilobytes_of_details_come_with_their_status() {
     let connection = serve(|call| not_found(call, 17_000)).await;
@@ -59,7 +61,7 @@ pub(crate) async fn not_found(mut call: Call, details: usize) {
     out.send_trailers(trailers).unwrap();
 }
 
-/// A head that is too large, of a response that goes on: as C-core, RESOURCE_EXHAUSTED.
+/// A head that is too large fails a response that goes on with RESOURCE_EXHAUSTED, as in C-core.
 #[tokio::test]
 async fn a_head_over_the_limit_fails_the_call_and_leaves_the_connection_open() {
     let connection = limited(1_000, |mut call: Call| async move {

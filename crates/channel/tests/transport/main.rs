@@ -1,4 +1,6 @@
-//! The transport over real sockets: connecting, calls, and every way in which they end.
+//! Tests of the transport over real sockets: connecting, calls, and every way in which they end.
+//!
+//! Most of them also run over the `h2` crate, because one interface must serve both (`over_h2.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -20,5 +22,5 @@ mod tls;
 
 use crowfly::transport::Backend;
 
-/// What speaks HTTP/2 here; see `over_h2.rs` for the same tests over another.
+/// The HTTP/2 of these tests. `over_h2.rs` runs them over another one.
 const BACKEND: Backend = Backend::Own;

@@ -1,4 +1,4 @@
-//! Which calls never left this process: what only the side that writes can know.
+//! Calls that never left this process. Only the side that writes can know them.
 //!
 //! The tests here do not run over the `h2` crate, which cannot tell; `over_h2.rs` lists them by name.
 
@@ -6,8 +6,8 @@ use crowfly::transport::SendErrorKind;
 
 use crate::support::{RawServer, connect, listen, unary};
 
-/// The runtime has not noticed yet that the server has closed the connection: here, it had no chance
-/// to. The call is not written to a dead socket, where nobody could tell whether it was acted on.
+/// A call is not written to a socket that the server has closed, even before the runtime notices.
+/// Otherwise the client could not tell whether the server acted on the call.
 #[tokio::test]
 async fn a_call_that_begins_after_the_server_has_closed_is_never_sent() {
     let (listener, address) = listen().await;

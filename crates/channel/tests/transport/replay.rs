@@ -1,4 +1,7 @@
-//! Every attempt sends the same body, whatever became of the attempts before it.
+//! Every attempt of a call sends the same body.
+//!
+//! A random script breaks attempts off at any point, because a retry may begin at any point of the
+//! body.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -65,7 +68,7 @@ fn a_body_that_fails_cannot_be_repeated() {
     assert!(!body.can_replay());
 }
 
-/// What was kept is freed on commit, so that a long response does not hold its request.
+/// Frames that were kept are freed on commit, so that a long response does not hold its request.
 #[test]
 fn commit_frees_what_was_kept() {
     let data = Bytes::from(vec![0; 100]);
@@ -84,8 +87,8 @@ fn a_body_without_frames_is_over_at_once() {
 }
 
 proptest! {
-    /// Attempts are broken off at any point, and the last is committed at any point: each sees a
-    /// prefix of the same frames, and the last sees them all.
+    /// Attempts are broken off at any point, and the last one is committed at any point. Each sees
+    /// a prefix of the same frames, and the last sees them all.
     #[test]
     fn every_attempt_sends_the_same_frames(
         steps in prop::collection::vec(any_step(), 0..20),

@@ -1,4 +1,4 @@
-//! The channel knows HTTP/2 through one file.
+//! Checks that one file of the channel names its HTTP/2, so that another one can take its place.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn one_file_of_the_channel_names_its_http2() {
     assert_eq!(named, [source.join("transport/http2.rs")]);
 }
 
-/// All that runs over ours runs over `h2`, except what is listed.
+/// Every test over our HTTP/2 also runs over `h2`, except those that are listed.
 #[test]
 fn tests_that_do_not_run_over_h2_are_listed_by_name() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transport");

@@ -1,4 +1,4 @@
-//! Small servers on loopback, and bodies to send them.
+//! Small servers on loopback, and bodies to send to them, which the tests share.
 
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +28,7 @@ pub(crate) async fn listen() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// How a backend without TLS is spoken to.
+/// The profile of connections without TLS.
 pub(crate) fn plaintext() -> Profile {
     Profile::plaintext().with_backend(BACKEND)
 }

@@ -1,4 +1,6 @@
-//! TLS to backends, with certificates made for each test.
+//! TLS to backends.
+//!
+//! The certificates are made for each test, so that no file is kept that could expire.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

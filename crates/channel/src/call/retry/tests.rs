@@ -1,4 +1,6 @@
 //! Tests of every rule of gRFC A6, in simulated time.
+//!
+//! `Retry` has no I/O and no clock, so each wait is exact and no test waits for it.
 
 use crowfly_model::grpc::route::StatusCodes;
 use http::HeaderValue;
