@@ -234,7 +234,7 @@ impl tokio_stream::Stream for Requests {
     }
 }
 
-/// One row of the table.
+/// A row of the table.
 struct Row {
     what: String,
     peer: &'static str,

@@ -156,8 +156,8 @@ impl ChannelBuilder {
     /// Speaks TLS to every backend, with these settings. Clusters are not asked. If a cluster asks for TLS of its own
     /// (gRFC A29), it is validated, logged as a WARN, and these settings are used.
     ///
-    /// Without it and without [`plaintext`](Self::plaintext), each cluster decides. Backends of a cluster
-    /// that asks for no TLS are spoken to in plaintext.
+    /// Each cluster decides if neither this nor [`plaintext`](Self::plaintext) is set. Backends of
+    /// a cluster that asks for no TLS are spoken to in plaintext.
     pub fn backend_tls(mut self, tls: BackendTls) -> Self {
         self.backend_tls = Some(tls);
         self.plaintext = false;

@@ -1,4 +1,6 @@
-//! The admin pages of a control plane, as its users read them.
+//! The admin pages of a control plane, read over HTTP as users read them.
+//!
+//! Tests look at them again and again, because a page has no event to wait for.
 
 use std::fmt::Display;
 use std::io::{Read, Write};

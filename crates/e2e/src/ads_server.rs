@@ -1,6 +1,6 @@
 //! An ADS server on gRPC C-core, to serve a client under test.
 //!
-//! It is foreign, because a server of ours could share a mistake with the client.
+//! The server is foreign, because a server of ours could share a mistake with the client.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,7 @@
-//! How a client connects to a control plane: without TLS, or with certificates in files.
+//! The credentials of a client for a control plane: none, or certificates in files.
+//!
+//! gRPC clients and Envoys name the same files in different words, so each form is made from one
+//! value.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,7 @@
 //! Calls of `/e2e.Echo/` over any channel.
 //!
-//! Its messages are bytes as they are: servers of all languages take them without generated code.
+//! The messages are bytes as they are, because servers of all languages take them without generated
+//! code.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ where
         Self { grpc }
     }
 
-    /// One message there, one back.
+    /// Sends one message, and receives one.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ where
         self.ready().await?.unary(request, path(method), Raw).await
     }
 
-    /// One message there, many back.
+    /// Sends one message, and receives many.
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ where
         grpc.server_streaming(request, path(method), Raw).await
     }
 
-    /// Many messages there, one back.
+    /// Sends many messages, and receives one.
     ///
     /// # Errors
     ///

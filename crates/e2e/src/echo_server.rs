@@ -1,7 +1,7 @@
 //! A foreign gRPC server of `/e2e.Echo/`, for a channel under test to call.
 //!
-//! It is foreign, because a server of ours could share a mistake with the channel. `py/echo_server.py`
-//! describes its methods.
+//! The server is foreign, because a server of ours could share a mistake with the channel.
+//! `py/echo_server.py` describes its methods.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use crate::process::{PATIENCE, Process};
 
-/// The time between two questions whether it answers. They are needed, because it says so in no format
-/// that all versions share.
+/// The time between two looks whether the etcd answers. There is no line in its log that all
+/// versions share.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A running etcd of one member.

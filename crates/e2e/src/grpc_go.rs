@@ -1,7 +1,8 @@
 //! Programs in Go, and a gRPC-Go client in a process of its own.
 //!
-//! There is no registry from which gRPC-Go could be installed as the other peers are: its packages come as source.
-//! So these tests run only if `$CROWFLY_GO` names a `go` program. It builds with the packages in `$GOPATH`.
+//! gRPC-Go comes as source, and cannot be installed from a registry as the other peers are. So
+//! these tests run only if `$CROWFLY_GO` names a `go` program. It builds with the packages in
+//! `$GOPATH`.
 
 use std::collections::BTreeMap;
 use std::env;

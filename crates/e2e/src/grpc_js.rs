@@ -1,4 +1,6 @@
-//! A gRPC-Node client in a process of its own: one more reading of xDS that shares nothing with ours.
+//! A gRPC-Node client in a process of its own.
+//!
+//! Its reading of xDS shares nothing with ours, so both cannot have the same mistake.
 
 use std::net::SocketAddr;
 use std::path::Path;

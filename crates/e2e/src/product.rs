@@ -1,6 +1,6 @@
 //! Crowfly's own processes, started as a user starts them.
 //!
-//! They are processes and not tasks of the test, because only a process can be killed.
+//! The programs are processes and not tasks of the test, because only a process can be killed.
 
 use std::fmt::Write;
 use std::fs;
@@ -178,7 +178,7 @@ struct Service {
 }
 
 impl Config {
-    /// One service, in one locality.
+    /// A configuration with one service, in one locality.
     pub fn service(name: &str, backends: &[&Backend]) -> Self {
         let service = Service {
             name: name.to_owned(),

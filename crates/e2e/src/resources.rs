@@ -1,6 +1,7 @@
 //! One service as xDS resources in proto JSON, for a foreign control plane to send.
 //!
-//! They are written by hand and not by Crowfly's own code, so that both cannot share a mistake.
+//! The resources are written by hand and not by Crowfly's own code, so that both cannot share a
+//! mistake.
 
 use std::net::SocketAddr;
 

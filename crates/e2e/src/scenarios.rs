@@ -16,8 +16,8 @@ pub type Sources = BTreeMap<String, String>;
 ///
 /// # Errors
 ///
-/// Each problem on a line of its own. A row must have four cells and an id. An id must be listed once, and a
-/// test must cite it. A cited id must be listed.
+/// The problems, one in each line. A row must have four cells and an id. An id must be listed once,
+/// and a test must cite it. A cited id must be listed.
 pub fn generate(document: &str, sources: &Sources) -> Result<String, Vec<String>> {
     let mut problems = Vec::new();
     let mut listed = BTreeSet::new();
@@ -138,7 +138,7 @@ fn tests_in(text: &str) -> Vec<Test<'_>> {
     tests
 }
 
-/// Each citation of an id that is not listed.
+/// The citations of ids that are not listed, as problems.
 fn unlisted(listed: &BTreeSet<&str>, sources: &Sources) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, text) in sources {
@@ -166,9 +166,11 @@ fn ids_in(comment: &str) -> impl Iterator<Item = &str> {
     words(comment).filter(|word| is_id(word))
 }
 
-/// `S1-02` for a client; `N-02` for the node agent; for the control plane `P-02`, a rule of the protocol, `H-02`,
-/// a scenario of the public suite, `V-02`, a view, `F-02`, the feedback of its clients, `E-02`, one of the list that
-/// every client runs, `K-02`, a check of its configuration, or `L-02`, a limit.
+/// True for an id. `S1-02` is of a client, and `N-02` of the node agent.
+///
+/// The other letters are of the control plane. P is the protocol, H the public suite, V views, and
+/// F the feedback of clients. E is the list that every client runs, K the checks of configurations,
+/// and L limits.
 fn is_id(word: &str) -> bool {
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let prefixes = ["E-", "F-", "H-", "K-", "L-", "N-", "P-", "V-"];

@@ -1,7 +1,8 @@
 //! A relay between clients and a server, which keeps all that the server says.
 //!
-//! The bytes are those on the wire, because a server that resends something should not be the one who
-//! says that it did not. gRPC does not compress, so the names of resources stand in them as they are.
+//! The relay keeps the bytes on the wire, because a server's own account could hide that it sent
+//! something again. gRPC does not compress, so the names of resources stand in the bytes as they
+//! are.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

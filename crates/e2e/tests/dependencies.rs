@@ -1,11 +1,12 @@
 //! Rules for the dependencies of the packages in this repository.
 //!
-//! A dependency is easy to add and hard to notice: a second version of a crate, a licence that users cannot
-//! take, a compiler that users do not have yet. Cargo resolves by none of these, so this test does.
+//! A dependency is easy to add and hard to notice. It may bring a second version of a crate, a
+//! licence that users cannot take, or a compiler that users do not have yet. Cargo resolves by none
+//! of these, so this test checks them.
 //!
-//! It asks Cargo offline, for this platform and the features that are on by default: those packages are there,
-//! because the tests were built with them. With `CROWFLY_ALL_FEATURES=1` it asks for all features too,
-//! and Cargo may download their packages.
+//! The test asks Cargo offline, for this platform and the features that are on by default. Those
+//! packages are there, because the tests were built with them. With `CROWFLY_ALL_FEATURES=1` the
+//! test asks for all features too, and Cargo may download their packages.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

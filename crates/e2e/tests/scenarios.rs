@@ -1,4 +1,4 @@
-//! The column of tests in `docs/scenarios.md` is what the tests say.
+//! Checks the column of tests in `docs/scenarios.md`, because tests move and are renamed.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Our client and our control plane, with a witness between them: each change that the client
-//! accepts becomes one whole configuration, and nothing else is said.
+//! Our client and our control plane, with a witness of the messages between them. Each change that
+//! the client accepts becomes one whole configuration, and no other message is sent.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -32,7 +32,7 @@ async fn reordered_lists_become_whole_configs_in_order() {
     follow_reordered_lists(false).await;
 }
 
-/// S4-25: the same by delta.
+/// S4-25: a list of clusters (gRFC A99) is reordered many times, by delta.
 #[tokio::test]
 async fn reordered_lists_become_whole_configs_in_order_by_delta() {
     follow_reordered_lists(true).await;
@@ -148,7 +148,7 @@ fn unanswered(passed: &[Passed]) -> BTreeSet<(&String, &String)> {
     open
 }
 
-/// One response for each change, one request for each response.
+/// Checks that each change makes one response, and each response one request.
 fn check(passed: &[Passed]) {
     assert_eq!(passed.len(), 2 * ROUNDS, "{passed:#?}");
     let mut nonces = BTreeSet::new();

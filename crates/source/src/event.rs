@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// An event of a source about its keyed values.
 ///
-/// There are events for a listing, because a source that was cut off cannot know what was deleted
-/// meanwhile. It lists what there is, and the reader concludes what is gone.
+/// A listing has events of its own, because a source that was cut off cannot know what was deleted
+/// meanwhile. The source lists what there is, and the reader concludes what is gone.
 ///
 /// ```
 /// use crowfly_source::Event;

@@ -14,7 +14,7 @@ use envoy_types::pb::google::rpc::Status;
 
 use crate::{delta, removed, response};
 
-/// Both protocols, state of the world first.
+/// The two protocols, state of the world first.
 pub const PROTOCOLS: [Protocol; 2] = [Protocol::StateOfTheWorld, Protocol::Delta];
 
 /// Runs a test over each protocol. The output of a failed test names the protocol.

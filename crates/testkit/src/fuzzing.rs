@@ -1,7 +1,7 @@
 //! The bodies of the fuzz targets. The bodies are in this crate, so that a test can replay their corpus without a
 //! fuzzer.
 //!
-//! Each function takes any bytes and must not panic.
+//! The functions take any bytes and must not panic.
 
 mod server;
 

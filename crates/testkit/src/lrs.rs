@@ -24,7 +24,7 @@ pub struct LrsServer {
     streams: mpsc::UnboundedReceiver<LrsStream>,
 }
 
-/// One LRS stream, from the server's side. Dropping it ends the stream with OK.
+/// An LRS stream, from the server's side. Dropping it ends the stream with OK.
 #[derive(Debug)]
 pub struct LrsStream {
     requests: Streaming<LoadStatsRequest>,

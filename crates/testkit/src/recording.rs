@@ -16,7 +16,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
 
 pub use recorder::Recorder;
 
-/// One message on a stream.
+/// A message on a stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The number of the stream, from 1. A client that reconnects is on the next stream.

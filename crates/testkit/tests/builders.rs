@@ -1,4 +1,6 @@
-//! What the builders make is what the model reads; what they break, it refuses.
+//! The model reads what the builders make, and refuses what they break.
+//!
+//! Other tests rely on both, and would test nothing with a builder that is wrong.
 
 use std::sync::Arc;
 

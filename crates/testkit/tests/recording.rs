@@ -1,4 +1,6 @@
-//! A recording says the same when it is read again.
+//! A recording that is written and read again has the same messages.
+//!
+//! Recordings are kept in the repository, so what the writer loses would be lost for good.
 
 use crowfly_testkit::recording::{Event, Message, read, write};
 use envoy_types::pb::envoy::service::discovery::v3::{

@@ -1,4 +1,6 @@
-//! A reserved port is given to nobody else.
+//! A reserved port is given to no other socket.
+//!
+//! Tests stop a server and start it again at its port, and other tests run at the same time.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;

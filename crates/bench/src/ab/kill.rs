@@ -74,7 +74,7 @@ pub(super) async fn idle(speaker: Speaker) -> Result<Losses, BenchError> {
     Ok(Losses::of(&errors))
 }
 
-/// One call after the other, in many loops over one connection, until the server is killed.
+/// Makes one call after the other, in many loops over one connection, until the server is killed.
 pub(super) async fn busy(speaker: Speaker) -> Result<Losses, BenchError> {
     let (address, mut server) = backend().await?;
     let over = Over::connect(address, speaker).await?;

@@ -69,7 +69,7 @@ pub enum LookupError {
     /// The name server answered with a failure.
     #[error("the name server failed (SERVFAIL)")]
     ServerFailure,
-    /// There was no answer for this long.
+    /// The lookup had no answer for this long.
     #[error("timed out after {0:?}")]
     TimedOut(Duration),
     /// Anything else, in words.

@@ -28,9 +28,9 @@ const CONFIGURATION: &str = "the system's DNS configuration";
 /// Looks up names in the hosts file first. For other names it asks the name servers of the system for IPv4
 /// and IPv6 addresses, with its search domains (`/etc/resolv.conf` on Unix).
 ///
-/// Nothing is kept from one lookup to the next. Answers are not cached, because the channel asks only when
-/// an answer may have changed. The configuration is read for each lookup, so that a change of it needs no
-/// restart. If it cannot be read, the lookup fails.
+/// The resolver keeps nothing from one lookup to the next. Answers are not cached, because the
+/// channel asks only when an answer may have changed. The configuration is read for each lookup, so
+/// that a change of it needs no restart. If it cannot be read, the lookup fails.
 #[derive(Clone, Debug)]
 pub struct SystemResolver {
     name_servers: Option<Vec<SocketAddr>>,

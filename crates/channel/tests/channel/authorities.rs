@@ -1,7 +1,7 @@
 //! The `:authority` of calls that routes rewrite (gRFC A81).
 //!
-//! It decides which host a call is for, so the route, the bootstrap and the program must all allow
-//! the change.
+//! The authority decides which host a call is for, so the route, the bootstrap and the program must
+//! all allow the change.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! A gRPC server on tonic, over TLS.
 //!
-//! It records client certificates, SNI and schemes, because only the server sees what a client
+//! The server records client certificates, SNI and schemes, because only it sees what a client
 //! sent.
 
 use std::convert::Infallible;

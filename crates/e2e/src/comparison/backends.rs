@@ -1,6 +1,7 @@
 //! Backends in this process that answer any path and do as the [`Script`] of a call says.
 //!
-//! They keep records of the attempts they see, because a client does not tell how often it tried.
+//! The backends record the attempts that they see, because a client does not tell how often it
+//! tried.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ pub struct Backends {
 /// A port and the server that listens there, unless it is stopped.
 struct Server {
     port: Reserved,
-    /// One task.
+    /// The task that serves.
     running: JoinSet<()>,
 }
 

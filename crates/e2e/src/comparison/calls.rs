@@ -63,21 +63,21 @@ impl Call {
         }
     }
 
-    /// The same call with one more entry of metadata.
+    /// The call with one more entry of metadata.
     #[must_use]
     pub fn with(mut self, key: &str, value: &str) -> Self {
         self.metadata.push((key.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same call with this script.
+    /// The call with this script.
     #[must_use]
     pub fn scripted(mut self, script: Script) -> Self {
         self.script = script;
         self
     }
 
-    /// The same call with another timeout of its caller, or none.
+    /// The call with another timeout of its caller, or none.
     #[must_use]
     pub fn within(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;

@@ -1,4 +1,7 @@
 //! The two clients, their control plane and their backends.
+//!
+//! The clients share both, because a difference between their outcomes can then only come from the
+//! clients.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,7 +36,7 @@ pub struct Both<T> {
 }
 
 impl<T> Both<T> {
-    /// The same of both.
+    /// Applies a function to both values.
     pub fn map<U>(self, mut change: impl FnMut(T) -> U) -> Both<U> {
         Both {
             ours: change(self.ours),
@@ -95,7 +98,8 @@ impl Rig {
         self.call_each(Both { ours, c_core }).await
     }
 
-    /// Makes calls of their own with each client, many at a time. The outcomes are in the order of the calls.
+    /// Makes other calls with each client, many at a time. The outcomes are in the order of the
+    /// calls.
     pub async fn call_each(&mut self, calls: Both<&[Call]>) -> Both<Vec<Outcome>> {
         for call in calls.c_core {
             let call = call.by(C_CORE);

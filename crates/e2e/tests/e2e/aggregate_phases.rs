@@ -1,4 +1,7 @@
-//! Our client and gRPC C-core's make the same of an aggregate that our control plane serves.
+//! An aggregate that our control plane serves sends the calls of our client and of gRPC C-core to
+//! the same places.
+//!
+//! A gRFC can be read in two ways, and C-core shows the one that others have.
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;
@@ -10,9 +13,9 @@ use crate::{CROWFLY, channel};
 
 const CALLS: usize = 100;
 
-/// S6-02: endpoints first, a host name second. While there are endpoints they get all calls, while
-/// there are none the host gets them all, and no call fails on the way there and back. None of the
-/// calls waits for ready: nothing but the fallback saves them.
+/// S6-02: an aggregate of endpoints and, second, a host name. While there are endpoints they get
+/// all calls, and otherwise the host gets them. No call fails on the way there and back. No call
+/// waits for ready, so only the fallback saves it.
 #[tokio::test(flavor = "multi_thread")]
 async fn c_core_and_we_agree_where_calls_go_in_each_phase() {
     let Some(python) = peers::python() else {

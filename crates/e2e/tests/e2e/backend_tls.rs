@@ -35,7 +35,7 @@ async fn c_core_accepts_the_right_identity() {
     client.call().await.unwrap();
 }
 
-/// S15-04: what is wrong is said in words, whichever side finds it.
+/// S15-04: a wrong certificate is refused with the reason, on either side.
 #[tokio::test(flavor = "multi_thread")]
 async fn c_core_and_we_refuse_what_is_wrong() {
     let Some(python) = peers::python() else {

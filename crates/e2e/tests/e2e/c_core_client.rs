@@ -1,4 +1,7 @@
 //! A gRPC C-core client is served by our control plane.
+//!
+//! C-core shares no code with us, so a mistake that our own client shares with the server shows
+//! here.
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;
@@ -7,7 +10,7 @@ use crowfly_e2e::rpc::Spread;
 
 use crate::CROWFLY;
 
-/// S10-01: a foreign client too finds all backends of a service, evenly.
+/// S10-01: a foreign client spreads its calls evenly over all backends of a service.
 #[test]
 fn c_core_reaches_our_backends_evenly() {
     let Some(python) = peers::python() else {

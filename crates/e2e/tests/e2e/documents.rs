@@ -1,4 +1,6 @@
 //! The README and the documents, followed step by step on ports of the kernel's choice.
+//!
+//! A newcomer types these steps, so a change that breaks one must fail a test.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -89,8 +91,8 @@ fn the_example_greets_over_tls() {
     });
 }
 
-/// S12-01, S12-03: the client of docs/sessions.md is greeted by one server until that is stopped, and then by the other,
-/// also when the first is back.
+/// S12-01, S12-03: the client of docs/sessions.md is greeted by one server until that is stopped.
+/// Then the other one greets it, even when the first is back.
 #[test]
 fn the_example_keeps_its_session() {
     let document = read("docs/sessions.md");
@@ -271,8 +273,8 @@ async fn the_documented_envoy_serves() {
     rpc::until_served_by(&channel, &["b1"]).await;
 }
 
-/// L-02: an Envoy with the transport socket and the secrets of docs/envoy.md is served by a control plane that
-/// asks for certificates, and only by one of the right name.
+/// L-02: an Envoy with the transport socket and the secrets of docs/envoy.md reaches a control
+/// plane that asks for certificates. A control plane with another name does not serve it.
 #[test]
 fn the_documented_envoy_reaches_its_control_plane_over_tls() {
     let Some(program) = peers::envoy() else {

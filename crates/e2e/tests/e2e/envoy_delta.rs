@@ -1,4 +1,7 @@
 //! An Envoy is configured by our control plane over incremental ADS.
+//!
+//! An Envoy warms a changed cluster until it is sent its endpoints again, so the order of responses
+//! counts.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -10,9 +10,9 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::CROWFLY;
 
-/// S7-01: what gRPC clients know as a service, an Envoy can serve as well: its
-/// listener and routes are raw resources next to the service, the endpoints
-/// are the service's own; and an endpoint change reaches it.
+/// S7-01: an Envoy can serve a service of gRPC clients as well, and an endpoint change reaches it.
+/// Its listener and routes are raw resources next to the service, and the endpoints are the
+/// service's own.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_proxies_to_our_backends_and_follows_an_endpoint_change() {
     let Some(program) = peers::envoy() else {

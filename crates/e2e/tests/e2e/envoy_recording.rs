@@ -1,7 +1,7 @@
-//! What an Envoy says to our incremental server, for our client to be compared with.
+//! The messages of an Envoy to our incremental server, with which our client is compared.
 //!
-//! The recording is kept in the repository, so that the comparison needs no Envoy; this test makes
-//! it anew and fails if Envoy would say something else by now. `CROWFLY_RECORD=1` replaces it.
+//! The recording is kept in the repository, so that the comparison needs no Envoy. This test makes
+//! it again, and fails if Envoy sends other messages by now. `CROWFLY_RECORD=1` replaces it.
 
 use std::collections::BTreeMap;
 use std::{env, fs};
@@ -50,7 +50,7 @@ async fn envoy_still_says_what_was_recorded() {
     assert_eq!(shape(&events), shape(&kept));
 }
 
-/// A day in the life of an Envoy.
+/// Runs an Envoy through changes, a refusal and a restart of its server, and records the messages.
 async fn record(program: &std::path::Path) -> Vec<Event> {
     let start = Resources::new()
         .with(proxy_listener("ingress"))
@@ -109,7 +109,7 @@ async fn record(program: &std::path::Path) -> Vec<Event> {
     recorder.events()
 }
 
-/// What a client said, less the order in which its types took turns and less the nonces.
+/// The requests of a client, without their order among types and without nonces.
 type Shape = BTreeMap<(u64, String), Vec<Said>>;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +117,7 @@ struct Said {
     subscribe: Vec<String>,
     unsubscribe: Vec<String>,
     has: BTreeMap<String, String>,
-    /// What was in the response that it answers, and whether it was refused.
+    /// The names that the answered response added and removed, if the request is an answer.
     answers: Option<(Vec<String>, Vec<String>)>,
     refuses: bool,
 }
@@ -225,7 +225,7 @@ fn eds_cluster(name: &str) -> ClusterBuilder {
     })
 }
 
-/// Nobody is there: this is not about traffic.
+/// Endpoints without a server, because the recording has no traffic.
 fn assignment(cluster: &str, port: u16) -> EndpointsBuilder {
     endpoints(&format!("{cluster}-eds")).locality("region/zone", 1, [&*format!("127.0.0.1:{port}")])
 }

@@ -1,4 +1,6 @@
 //! The first cluster of an aggregate dies under load, and comes back.
+//!
+//! The backends are processes, because only a killed process breaks connections as a crash does.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +12,13 @@ use crowfly_testkit::Reserved;
 use crate::load::{Ended, Load};
 use crate::{CROWFLY, channel};
 
-/// How long a priority may take to connect before the next one is tried (gRFC A56). It is no reason to
-/// wait for that when connections are refused.
+/// The time that a priority has to connect before the next one is tried (gRFC A56). The channel
+/// does not wait for it when connections are refused.
 const FAILOVER_TIMER: Duration = Duration::from_secs(10);
 
-/// S6-01: the backends of the first leaf are killed under load. The second leaf serves as soon as they
-/// refuse connections; of all calls only those may fail that were on a connection as it broke; and when
-/// the backends are back so is the traffic, without an error.
+/// S6-01: the backends of the first leaf are killed under load. The second leaf serves as soon as
+/// they refuse connections. Only calls that were on a connection as it broke may fail. When the
+/// backends are back they get the traffic again, without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_leaf_serves_while_the_first_is_dead() {
     let mut leaves = Leaves::start().await;
@@ -39,9 +41,9 @@ async fn the_second_leaf_serves_while_the_first_is_dead() {
     }
 }
 
-/// S6-01: all calls that begin after the connections to the first leaf broke succeed, whether they wait
-/// for ready or not, and whether or not the channel knows yet: the first of them begin as soon as the
-/// processes are gone. When the first leaf is back it gets the traffic, without an error.
+/// S6-01: all calls that begin after the connections to the first leaf broke succeed, even those
+/// that do not wait for ready. The first of them begin as soon as the processes are gone, before
+/// the channel may know. When the first leaf is back it gets the traffic, without an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_begin_after_the_connections_broke_succeed() {
     let mut leaves = Leaves::start().await;
@@ -125,7 +127,8 @@ fn start_first(places: &[Reserved; 2]) -> Vec<Backend> {
     started.collect()
 }
 
-/// How long the second leaf took to serve, and that the first leaf has all calls once it is back.
+/// Checks the time until the second leaf served, and that the first leaf has all calls once it is
+/// back.
 fn check_times(kind: &str, calls: &[Ended], killed: Instant, back: Instant) {
     let failover = time_to_the_second_leaf(calls, killed);
     println!("{kind}: the second leaf served {failover:?} after the kill");
@@ -142,7 +145,7 @@ fn time_to_the_second_leaf(calls: &[Ended], killed: Instant) -> Duration {
     first_answer.expect("an answer of the second leaf") - killed
 }
 
-/// Whether a backend of this leaf answered.
+/// True if a backend of this leaf answered.
 fn is_of(call: &Ended, leaf: &str) -> bool {
     matches!(&call.result, Ok(name) if name.starts_with(leaf))
 }

@@ -91,7 +91,7 @@ fn a_first_client_in_go() {
     World::start().greets("Go", Command::new(program));
 }
 
-/// K-11: a first node agent routes what the control plane says.
+/// K-11: a first node agent routes the services of the control plane.
 #[test]
 fn a_first_node_agent() {
     let document = read("docs/control.md");

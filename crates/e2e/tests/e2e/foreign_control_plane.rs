@@ -1,4 +1,6 @@
 //! Our channel is served by an ADS server that shares no code with us.
+//!
+//! A server of ours could share a misreading of xDS with the client, and both would still agree.
 
 use std::net::SocketAddr;
 
@@ -11,8 +13,8 @@ use serde_json::json;
 
 use crate::{CROWFLY, channel};
 
-/// S1-01, S1-02, S7-01: requests and ACKs are what a foreign server expects, calls reach the
-/// endpoints it sends, and an update moves them without a failed call.
+/// S1-01, S1-02, S7-01: requests and ACKs are as a foreign server expects them. Calls reach the
+/// endpoints that it sends, and an update moves them without a failed call.
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_follows_a_foreign_control_plane() {
     let Some(python) = peers::python() else {
@@ -41,8 +43,8 @@ async fn traffic_follows_a_foreign_control_plane() {
     rpc::until_served_by(&channel, &["b2"]).await;
 }
 
-/// S1-04, S1-05: the NACK of a bad resource says which, where and why; the last good one stays in
-/// use until the next good one.
+/// S1-04, S1-05: the NACK of a bad resource names the resource, the field and the reason. The last
+/// good one stays in use until the next good one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_resource_is_refused_while_traffic_goes_on() {
     let Some(python) = peers::python() else {
@@ -78,8 +80,8 @@ async fn a_bad_resource_is_refused_while_traffic_goes_on() {
     rpc::until_served_by(&channel, &["b2"]).await;
 }
 
-/// S1-17: without its control plane the channel goes on with what it knows; when it is back, the
-/// first requests say what that is, and updates flow again.
+/// S1-17: without its control plane the channel goes on with the resources that it has. When the
+/// server is back, the first requests name their versions, and updates flow again.
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_survives_a_restart_of_the_control_plane() {
     let Some(python) = peers::python() else {

@@ -1,4 +1,6 @@
-//! The CSDS of the control plane, read by a program that is not ours: gRPC C-core with the messages of xds-protos.
+//! The CSDS of the control plane, read by gRPC C-core with the messages of xds-protos.
+//!
+//! Tools of other projects read CSDS, so a reader of ours alone would prove little.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,11 +20,11 @@ use crate::{CROWFLY, channel};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/csds_reader.py");
 const SERVICE: &str = "svc";
-/// Nothing tells when a client has answered but to look again.
+/// The time between two looks, because no event tells that a client has answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// F-09, F-10: the reader sees all clients, and the resources of each: those that are accepted, and the one that is
-/// refused, with its reason and with the version that stays in use. `crowfly clients` shows the same.
+/// F-09, F-10: the reader sees all clients, and the accepted resources of each. The refused one has
+/// its reason, and the version that stays in use. `crowfly clients` shows the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_reader_sees_who_has_what() {
     let (Some(python), Some(envoy)) = (peers::python(), peers::envoy()) else {

@@ -1,4 +1,6 @@
 //! Our channel is served by a delta ADS server that shares no code with us.
+//!
+//! A server of ours could share a misreading of the delta protocol with the client.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,7 +16,7 @@ use tonic::{Code, Status};
 
 use crate::CROWFLY;
 
-/// S1-01, S1-02: each type begins with its names and nothing else, each response gets an ACK with
+/// S1-01, S1-02: each type begins with its names and nothing else. Each response gets an ACK with
 /// nothing but its nonce, and an update moves the calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn traffic_follows_a_foreign_delta_server() {

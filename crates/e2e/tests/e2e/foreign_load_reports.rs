@@ -1,4 +1,6 @@
 //! Our channel reports its load to an LRS server that shares no code with us.
+//!
+//! A server of ours could misread a figure as the channel does, and both would still agree.
 
 use std::time::Duration;
 
@@ -9,7 +11,8 @@ use serde_json::{Value, json};
 use crate::foreign_control_plane::{loopback, serving};
 use crate::{CROWFLY, channel};
 
-/// S13-01, S13-02, S13-08: what a foreign server reads in our reports is what was sent, to the last call.
+/// S13-01, S13-02, S13-08: a foreign server reads in our reports all calls that were made, to the
+/// last one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_server_reads_the_load_that_was_sent() {
     let Some(python) = peers::python() else {

@@ -1,4 +1,8 @@
-//! Client-side health checking (gRFC A17) against the health service of gRPC's own package on C-core.
+//! Client-side health checking (gRFC A17) against the health service of gRPC's own package on
+//! C-core.
+//!
+//! The backends of our own tests send answers by hand, which could share a mistake with the
+//! channel.
 
 use std::net::SocketAddr;
 use std::process::Command;

@@ -1,5 +1,8 @@
-//! `crowfly inspect` shows what a client refused, why, and what it uses instead: our client, one
-//! on gRPC C-core and an Envoy, each served by our control plane.
+//! `crowfly inspect` shows the resource that a client refused, the reason, and the version in use
+//! instead.
+//!
+//! Our client, gRPC C-core and an Envoy are inspected, because each reports a refusal in another
+//! form.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -20,13 +23,14 @@ use tonic::transport::server::TcpIncoming;
 use crate::CROWFLY;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/py/csds_client.py");
-/// No other test of this process calls it: all its clients are in one CSDS.
+/// The service of these tests alone, because all clients of the process are in one CSDS.
 const NAME: &str = "inspected";
 const TARGET: &str = "xds:///inspected";
-/// Nothing tells when a client has refused something but to look again.
+/// The time between two looks, because no event tells that a client has refused something.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// S14-02: of our own client, while it goes on with what it has.
+/// S14-02: our own client shows a refused update beside the version in use, and goes on with the
+/// latter.
 #[tokio::test(flavor = "multi_thread")]
 async fn our_client_shows_what_it_refused_and_what_it_uses() {
     let backend = CROWFLY.backend("b1");
@@ -61,7 +65,7 @@ async fn our_client_shows_what_it_refused_and_what_it_uses() {
     rpc::until_served_by(&channel, &["b1"]).await;
 }
 
-/// S14-02: of a C-core client, by the CSDS of its own maker.
+/// S14-02: a C-core client shows a refused update beside the version in use, by gRPC's own CSDS.
 #[test]
 fn a_c_core_client_shows_what_it_refused_and_what_it_uses() {
     let Some(python) = peers::python() else {
@@ -96,7 +100,7 @@ fn a_c_core_client_shows_what_it_refused_and_what_it_uses() {
     assert!(yaml.contains("eds_cluster_config:"), "{yaml}");
 }
 
-/// S14-02: of an Envoy, by its admin port.
+/// S14-02: an Envoy shows a refused update beside the version in use, by its admin port.
 #[test]
 fn an_envoy_shows_what_it_refused_and_what_it_uses() {
     let Some(program) = peers::envoy() else {
@@ -153,13 +157,13 @@ fn refused_cluster(
     let refused = Refused::new(&good, &nacked);
     let rejected = nacked["error"]["version"].as_str().unwrap();
     assert_ne!(rejected, refused.in_use);
-    // What else there is has no part in it.
+    // The other resources stay accepted.
     let listener = until(peer, &client, LISTENER, NAME, "ACKED");
     assert_eq!(listener["error"], Value::Null);
     refused
 }
 
-/// What `inspect` shows of a resource that was refused.
+/// The fields of a refused resource in `inspect`.
 #[derive(Debug)]
 struct Refused {
     in_use: String,
@@ -180,7 +184,7 @@ impl Refused {
         }
     }
 
-    /// A person reads the same: the row, and the reason below it.
+    /// Checks that the text has the same as the JSON: the row, and the reason below it.
     fn assert_in_text(&self, text: &str, kind: &str) {
         let row = [kind, NAME, "NACKED", &self.in_use];
         let mut lines = text.lines();
@@ -239,7 +243,7 @@ fn until(
     }
 }
 
-/// What `crowfly inspect` prints.
+/// The output of `crowfly inspect`.
 fn inspect(peer: [&str; 2], format: &str) -> String {
     let mut command = Command::new(CROWFLY.program);
     command.arg("inspect").args(peer).args(["-o", format]);

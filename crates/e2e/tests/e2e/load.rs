@@ -1,4 +1,6 @@
-//! Calls that go on while something happens, and how each of them went.
+//! Calls that go on while something happens, and the result of each.
+//!
+//! A test needs every result, because one failed call among thousands is what it looks for.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tonic::{Extensions, Status};
 
-/// Each caller rests that long between calls: the load is steady, and leaves the machine to others.
+/// The pause of a caller between two calls. With it the load is steady, and other processes have
+/// time to run.
 const PACE: Duration = Duration::from_millis(5);
 const CALLERS: usize = 4;
 
@@ -26,7 +29,7 @@ pub(crate) struct Load {
 pub(crate) struct Ended {
     pub(crate) begun: Instant,
     pub(crate) at: Instant,
-    /// Who answered.
+    /// The name of the backend that answered, or the failure.
     pub(crate) result: Result<String, Status>,
 }
 
@@ -53,7 +56,7 @@ impl Load {
         })
     }
 
-    /// Calls of any kind, which tell who answered.
+    /// Calls of any kind, which return the name of the backend that answered.
     pub(crate) fn of<F>(call: impl Fn() -> F + Clone + Send + 'static) -> Self
     where
         F: Future<Output = Result<String, Status>> + Send,
@@ -92,7 +95,7 @@ impl Load {
         std::mem::take(&mut *self.ended.lock().unwrap())
     }
 
-    /// Lets the last calls end; returns who answered.
+    /// Lets the last calls end; returns the number of answers of each backend.
     pub(crate) async fn stop_without_failure(self) -> Spread {
         let calls = self.stop().await;
         let failures: Vec<_> = calls.iter().filter(|call| call.result.is_err()).collect();

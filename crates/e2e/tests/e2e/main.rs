@@ -1,10 +1,9 @@
-//! Whole processes, talking over loopback: Crowfly with foreign peers on the
-//! other side, and the whole product by itself.
+//! Whole processes over loopback: Crowfly with foreign peers on the other side, and the whole
+//! product by itself.
 //!
-//! In a debug build on two cores each test takes a second or two, most of it
-//! the start of its processes; they run in parallel, on ports that the kernel
-//! chooses. Those in `survival` take as long as the outages they are about, the
-//! longest 45 s.
+//! In a debug build on two cores each test takes a second or two, most of it the start of its
+//! processes. The tests run in parallel, on ports that the kernel chooses. Those in `survival` take
+//! as long as their outages, the longest 45 s.
 #![allow(
     clippy::expect_used,
     clippy::panic,

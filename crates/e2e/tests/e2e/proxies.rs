@@ -15,8 +15,8 @@ use crate::CROWFLY;
 
 const CALLERS: usize = 16;
 const CALLS_EACH: usize = 100;
-/// How many a connection may have; many times as many as there are callers, since a call above the
-/// last stream id is repeated once only (gRFC A6).
+/// The number of requests that a connection may have. It is many times the number of callers,
+/// because a call above the last stream id is repeated only once (gRFC A6).
 const REQUESTS: u32 = 200;
 const CONNECTIONS: usize = CALLERS * CALLS_EACH / REQUESTS as usize;
 
@@ -48,7 +48,7 @@ async fn envoy_that_replaces_connections_fails_no_call() {
     assert!(reached as usize >= CONNECTIONS - 1, "{reached}");
 }
 
-/// Calls without a pause; what went wrong.
+/// Calls without a pause, and returns the failures.
 async fn calls_through(proxy: SocketAddr) -> Vec<String> {
     let control = ResourceServer::start(&Resources::service("svc", [proxy]));
     let channel = Channel::builder("xds:///svc")

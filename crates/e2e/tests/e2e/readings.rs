@@ -1,5 +1,5 @@
-//! Our channel and gRPC C-core are given the same resources: they take and refuse them alike. Where
-//! they do not, the rule that we follow is named.
+//! Our channel and gRPC C-core get the same resources, and must accept and refuse them alike. Where
+//! they do not, the case names the rule that we follow.
 
 mod regexes;
 mod sessions;
@@ -45,7 +45,7 @@ enum Reading {
 
 use Reading::{Refused, Taken};
 
-/// A resource named `svc`, and what each of the two makes of it.
+/// A resource named `svc`, and the expected answer of each of the two.
 struct Case {
     what: &'static str,
     type_url: &'static str,
@@ -170,7 +170,8 @@ impl Judge {
         version
     }
 
-    /// What the client says to the resource, which is then replaced by a valid one.
+    /// Serves a resource and returns the client's answer. The resource is then replaced by a valid
+    /// one.
     fn reading(&mut self, case: &Case) -> (Reading, Option<String>) {
         let version = self.serve(case.type_url, &case.resource);
         let answer = self.ads.wait_for_request(case.what, |request| {
@@ -460,7 +461,7 @@ fn only(backend: SocketAddr) -> EndpointsBuilder {
     endpoints("svc").locality("eu/a", 1, [&*backend.to_string()])
 }
 
-/// One endpoint, at what need not be an address.
+/// An endpoint at any text, which need not be an address.
 fn at(address: &str, port: u32) -> EndpointsBuilder {
     only(SocketAddr::from(([127, 0, 0, 1], 1))).edit(|proto| {
         let endpoint = &mut proto.endpoints[0].lb_endpoints[0];

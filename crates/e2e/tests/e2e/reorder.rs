@@ -1,4 +1,6 @@
 //! The list of an aggregate is reordered again and again (gRFC A99).
+//!
+//! A new order must cost no call and no new connection, because only the order has changed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +30,7 @@ const ORDERS: [[&str; 3]; 6] = [
 const CLUSTER_CONFIG: &str =
     "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig";
 
-/// S6-06, S8-10: under load, whichever cluster comes first in the list serves; no call fails, and each
+/// S6-06, S8-10: under load, the cluster that is first in the list serves. No call fails, and each
 /// backend is connected to once in all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_reorders_cost_no_call_and_no_connection() {
@@ -89,7 +91,7 @@ fn ordered(order: [&str; 3], doors: &[Door]) -> Resources {
     })
 }
 
-/// The way to a backend, with a counter of those who came in.
+/// The way to a backend, with a counter of its connections.
 struct Door {
     leaf: &'static str,
     address: SocketAddr,

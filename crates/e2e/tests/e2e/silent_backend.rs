@@ -1,4 +1,6 @@
-//! A backend that accepts connections and never answers.
+//! A backend that accepts connections and does not answer.
+//!
+//! A stopped process is such a backend, because the kernel still accepts connections for it.
 
 use crowfly_e2e::process::Signal;
 use crowfly_e2e::product::Config;
@@ -7,7 +9,7 @@ use crowfly_e2e::rpc;
 use crate::{CROWFLY, channel};
 
 /// S10-01: the kernel completes the TCP handshake of a stopped process, but a connection is READY
-/// only once the server's SETTINGS came. So no call goes there and none fails; when the backend
+/// only once the server's SETTINGS came. So no call goes there and none fails. When the backend
 /// runs on, it gets its share.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_backend_gets_no_call_until_it_answers() {

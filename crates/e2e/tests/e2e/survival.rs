@@ -1,4 +1,6 @@
-//! The control plane dies under load, and the calls do not notice.
+//! The control plane dies under load, and no call fails.
+//!
+//! Calls need the control plane only for changes, so its outage must not reach them.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -48,9 +50,8 @@ async fn no_call_fails_while_a_killed_control_plane_restarts() {
     drop(primary);
 }
 
-/// S1-31, S1-33: while the primary is gone, a client that lacks something is served by the
-/// fallback, and one that lacks nothing goes on as before; when the primary is back, both follow
-/// it.
+/// S1-31, S1-33: while the primary is gone, the fallback serves a client that lacks a resource. A
+/// client that lacks nothing goes on as before. When the primary is back, both follow it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fallback_serves_until_the_primary_returns() {
     let [b1, b2, f1] = ["b1", "b2", "f1"].map(|name| CROWFLY.backend(name));
@@ -79,18 +80,18 @@ async fn the_fallback_serves_until_the_primary_returns() {
     let answered = early_load.stop_without_failure().await;
     assert!(answered.keys().eq(["b1", "b2"]), "{answered:?}");
 
-    // It is the primary that is heard from now on, not the fallback.
+    // From now on the channel follows the primary and not the fallback.
     fallback.configure(&Config::service("other", &[&f1]));
     primary.configure(&config(&b1));
     rpc::until_served_by(&late, &["b1"]).await;
 }
 
 /// S1-32: the primary dies in the middle of an update, with one resource missing. The fallback is
-/// asked, and what it says replaces all that the primary said; when the primary is back, whole, it
-/// is the other way round.
+/// asked, and its resources replace those of the primary. When the primary is back and whole, its
+/// resources replace those of the fallback.
 ///
-/// Calls may fail in between: the routes of one server lead to a cluster that the other says does
-/// not exist, until its own routes come.
+/// Calls may fail in between. The routes of one server lead to a cluster that the other does not
+/// have, until its own routes come.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fallback_takes_over_when_the_primary_dies_in_an_update() {
     let Some(python) = peers::python() else {
@@ -126,7 +127,7 @@ async fn the_fallback_takes_over_when_the_primary_dies_in_an_update() {
     rpc::until_served_by(&channel, &["b2"]).await;
 }
 
-/// Calls until `backend` answers, whatever happens before.
+/// Calls until `backend` answers. Earlier calls may fail.
 async fn until_first_answer_of(channel: &Channel, backend: &str) {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,7 @@
 //! TLS with client certificates, and etcd's own users.
+//!
+//! An etcd may ask for a certificate, for a password or for both, and the reason of a refusal must
+//! be told.
 
 use std::time::Duration;
 

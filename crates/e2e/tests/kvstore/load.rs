@@ -1,4 +1,6 @@
 //! Many services, and values of any size.
+//!
+//! A message has a limit of size, so a listing must be read in pages.
 
 use std::time::{Duration, Instant};
 

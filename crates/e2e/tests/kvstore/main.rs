@@ -1,4 +1,6 @@
-//! The KVStore source of the node agent against a real etcd, whose keys are written by `etcdctl`.
+//! The KVStore source of the node agent against a real etcd.
+//!
+//! Keys are written by `etcdctl`, because it shares no code with the client that is tested.
 #![allow(
     clippy::expect_used,
     clippy::panic,
@@ -87,8 +89,8 @@ async fn nothing_is_applied_before_the_canary() {
     reader.until_synced().await;
 }
 
-/// N-59: what happened while the source was cut off is compacted away, so all is listed, and what is gone
-/// is deleted.
+/// N-59: changes while the source was cut off are compacted away. So all is listed, and services
+/// that are gone are deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn compaction_lists_anew_and_deletes() {
     let Some(program) = peers::etcd() else { return };

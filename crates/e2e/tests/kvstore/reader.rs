@@ -1,4 +1,6 @@
-//! A source that reads a real etcd, and the table of an agent that hears it.
+//! A source that reads a real etcd, and the services of an agent that gets its events.
+//!
+//! The tests check these services, because the agent routes by them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -110,7 +110,7 @@ impl Resource for EndpointsBuilder {
     }
 }
 
-/// One endpoint, for tests that need more of it than its address.
+/// An endpoint, for tests that need more of it than its address.
 pub fn endpoint(address: &str) -> EndpointBuilder {
     EndpointBuilder(LbEndpoint {
         host_identifier: Some(HostIdentifier::Endpoint(Endpoint {

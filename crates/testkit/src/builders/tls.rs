@@ -1,4 +1,7 @@
-//! The builder of the TLS settings of a cluster. The settings are valid until a test breaks them.
+//! The builder of the TLS settings of a cluster.
+//!
+//! The settings are valid until a test breaks them, so that a test names only the part that it is
+//! about.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateProviderPluginInstance, CertificateValidationContext, CommonTlsContext,

@@ -99,7 +99,7 @@ impl Tape {
 impl Witness for Tape {
     type Stream = RecordedStream;
 
-    /// Only incremental streams are recorded.
+    /// True for incremental streams, because only those are recorded.
     fn speaks(&self, protocol: Protocol) -> bool {
         protocol == Protocol::Delta
     }

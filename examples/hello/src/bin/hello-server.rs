@@ -1,7 +1,7 @@
 //! A server that greets: `hello-server 127.0.0.1:50051`. It is an ordinary tonic server.
 //!
-//! With `hello-server 127.0.0.1:50051 certs` it speaks TLS with the files that `crowfly certs` made in
-//! that directory, and accepts only clients with a certificate of the same authority.
+//! With `hello-server 127.0.0.1:50051 certs` it speaks TLS with the files that `crowfly certs` made
+//! in that directory. Then it accepts only clients with a certificate of the same authority.
 
 use std::error::Error;
 use std::fs;

@@ -1,4 +1,8 @@
-//! Hash policies and rings: both clients send the same header values to the same backends (gRFC A42).
+//! Hash policies and rings: both clients send the same header values to the same backends (gRFC
+//! A42).
+//!
+//! Programs in several languages may call one service, and a value must have one backend for all of
+//! them.
 
 use crowfly_e2e::comparison::{Backends, Both, Call, Outcome, Rig};
 use crowfly_e2e::peers;

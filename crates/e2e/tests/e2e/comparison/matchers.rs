@@ -1,6 +1,6 @@
 //! Random conditions of routes, and metadata that often meets them.
 //!
-//! Names, values and patterns are few, so that a random call often meets a random condition.
+//! The names, values and patterns are few, so that a random call often meets a random condition.
 
 use fastrand::Rng;
 use serde_json::{Value, json};

@@ -1,4 +1,7 @@
-//! The same input for gRPC C-core and for our channel: what is not random is the same.
+//! gRPC C-core and our channel get one input, and their results must be equal where nothing is
+//! random.
+//!
+//! A rule that we misread shows as a difference, without a list of expected results.
 
 mod faults;
 mod hashes;

@@ -1,4 +1,6 @@
 //! Outlier detection (gRFC A50): both clients eject the same endpoints, and for the same time.
+//!
+//! An ejection shows in the backends that answer, which is the one view that both clients give.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

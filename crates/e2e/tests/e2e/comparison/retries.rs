@@ -1,4 +1,6 @@
 //! Retry policies of routes: both clients make the same attempts (gRFC A44, A6).
+//!
+//! The backends count the attempts, because a client reports only the last one.
 
 use crowfly_e2e::comparison::{Attempt, Call, Script};
 use crowfly_e2e::resources::{self, ROUTES};
@@ -78,8 +80,8 @@ fn scripts() -> Vec<Script> {
     scripts
 }
 
-/// S5-07: for each policy and each script of failures, both clients end with the same code, after as many attempts,
-/// and say in each how many came before it.
+/// S5-07: for each policy and each script of failures, both clients end with the same code after as
+/// many attempts. Each attempt says how many came before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_clients_make_the_same_attempts() {
     let policies = policies();

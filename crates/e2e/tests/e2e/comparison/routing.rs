@@ -1,4 +1,6 @@
 //! Routes and splits: both clients send the same calls to the same clusters (gRFC A28, A63).
+//!
+//! The tables are random, because conditions have too many combinations to write them down.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +11,7 @@ use tonic::Code;
 use super::rig;
 use super::tables::{CLUSTERS, Table};
 
-/// The seed of all tables and calls. Any other does as well, if its calls take routes of each kind.
+/// The seed of all tables and calls. Another seed would do, if its calls take routes of each kind.
 const SEED: u64 = 1;
 /// The tables whose outcomes are certain, and the calls to each.
 const CERTAIN: usize = 40;
@@ -75,8 +77,8 @@ fn assert_same(tables: &[Table], outcomes: &Both<Vec<Outcome>>) {
     assert!(told.is_empty(), "{} calls differ:\n{first}", told.len());
 }
 
-/// Fails unless calls took routes with each kind of condition, and some took none: a comparison of calls that
-/// all take the same way shows nothing.
+/// Fails unless calls took routes with each kind of condition, and some took none. A comparison of
+/// calls that all take the same way shows nothing.
 fn assert_each_kind_counts(tables: &[Table], outcomes: &[Outcome]) {
     let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
     let kinds = tables.iter().flat_map(|table| table.kinds.iter().flatten());

@@ -1,7 +1,7 @@
 //! A thousand sessions on each client, while endpoints move between priorities, drain and die (gRFC A55, A75).
 //!
-//! Sessions begin where each client's policy puts them, so the two clients are compared by the endpoints of their sessions:
-//! both keep the sessions of the same endpoints, and move the others to the same endpoints.
+//! Sessions begin where each client's policy puts them, so single sessions cannot be compared. Both
+//! clients must keep the sessions of the same endpoints, and move the others to the same endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -98,9 +98,9 @@ fn names(list: &'static str) -> BTreeSet<String> {
     list.split_whitespace().map(str::to_owned).collect()
 }
 
-/// S12-01, S12-03, S12-04, S12-06, S12-08: every session whose endpoint exists in an allowed health state and can be
-/// connected stays on it, and gets no new cookie. All others move to where new sessions begin, once. gRPC C-core does the
-/// same.
+/// S12-01, S12-03, S12-04, S12-06, S12-08: a session stays on an endpoint that exists, can be
+/// connected and has an allowed health state. It gets no new cookie. All other sessions move once,
+/// to where new sessions begin. gRPC C-core does the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_clients_keep_the_same_sessions() {
     let Some(python) = peers::python() else {

@@ -1,6 +1,7 @@
 //! Random route tables and calls to them, from a fixed seed.
 //!
-//! Each route of a table leads to a cluster of its own, so that an outcome shows which route was taken.
+//! The routes of a table lead to different clusters, so that an outcome shows which route was
+//! taken.
 
 use crowfly_e2e::comparison::Call;
 use crowfly_e2e::resources::{self, ROUTES};
@@ -83,8 +84,8 @@ impl Table {
         })
     }
 
-    /// A table of random routes. `vary` may change the match and the action of one that forwards, and says
-    /// of which kinds its changes are; the last argument is another cluster.
+    /// A table of random routes. `vary` may change the match and the action of a route that
+    /// forwards, and returns the kinds of its changes. Its last argument is another cluster.
     fn generate(
         rng: &mut Rng,
         number: usize,

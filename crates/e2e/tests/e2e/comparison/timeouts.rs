@@ -1,4 +1,7 @@
 //! Timeouts of routes and listeners: both clients end a call at the same limit (gRFC A31).
+//!
+//! The listener, the route and the caller can each set a limit, and the first one to come must
+//! count.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Calls of all shapes and sizes.
+//! Calls of all shapes and sizes, because servers differ in windows, frames and header tables.
 
 use std::time::Duration;
 
@@ -59,7 +59,8 @@ async fn a_service_may_be_a_path(kind: Kind) {
     }
 }
 
-/// Many times the windows of both sides, and more than they are ever opened to.
+/// A message of 4 MB is many times the windows of both sides, and more than they are ever opened
+/// to.
 async fn four_megabytes_go_there_and_back(kind: Kind) {
     let Some(server) = Server::start(kind, "a") else {
         return;
@@ -141,7 +142,7 @@ async fn a_stream_that_nobody_reads_does_not_hold_up_others(kind: Kind) {
     are_numbers(unread.into_inner(), 200, 40_000).await;
 }
 
-/// Whether these are all messages of `Many`, in order.
+/// True if these are all messages of `Many`, in order.
 async fn are_numbers(mut messages: Streaming<Bytes>, count: usize, width: usize) {
     for number in 0..count {
         let message = messages.message().await.unwrap();

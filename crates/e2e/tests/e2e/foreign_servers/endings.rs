@@ -1,4 +1,6 @@
 //! Calls that fail, and servers that go away.
+//!
+//! Servers send the end of a call in different frames, and the status must survive all of them.
 
 use std::time::Duration;
 
@@ -24,7 +26,8 @@ against_each_server!(
     a_server_that_goes_away_breaks_only_the_calls_that_stay,
 );
 
-/// Whether there was a response before it, or nothing (which servers send as trailers only).
+/// A failure has its message and its trailers, after a response or without one. Servers send the
+/// latter as trailers only.
 async fn an_error_has_its_message_and_its_trailers(kind: Kind) {
     let Some(server) = Server::start(kind, "a") else {
         return;
@@ -35,8 +38,8 @@ async fn an_error_has_its_message_and_its_trailers(kind: Kind) {
     }
 }
 
-/// RFC 9113, 6.5.2: servers heed the limit on headers that a client tells them. C-core says
-/// RESOURCE_EXHAUSTED instead of what it meant to say where 16 kB are allowed.
+/// RFC 9113, 6.5.2: servers heed the limit on headers that a client tells them. Where only 16 kB
+/// are allowed, C-core sends RESOURCE_EXHAUSTED in place of the status.
 async fn seventeen_kilobytes_of_details_come_with_their_status(kind: Kind) {
     let Some(server) = Server::start(kind, "a") else {
         return;
@@ -116,8 +119,8 @@ async fn a_call_that_is_given_up_is_cancelled(kind: Kind) {
     client.unary("Unary", "").await.unwrap();
 }
 
-/// GOAWAY under load, from a server that lets calls end, but does not wait for ever: all calls that
-/// end by themselves do so well, there or elsewhere, and only one that stays is broken.
+/// A server sends GOAWAY under load, lets calls end, and breaks those that stay. All other calls
+/// succeed, there or elsewhere.
 async fn a_server_that_goes_away_breaks_only_the_calls_that_stay(kind: Kind) {
     let (Some(mut a), Some(b)) = (Server::start(kind, "a"), Server::start(kind, "b")) else {
         return;
@@ -150,7 +153,7 @@ async fn a_server_that_goes_away_breaks_only_the_calls_that_stay(kind: Kind) {
     on_b.end().await;
 }
 
-/// Whether all of the status that the servers make has arrived.
+/// True if the whole status that the servers make has arrived.
 fn is_the_failure(status: &Status) {
     assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
     assert_eq!(status.message(), "it failed: 100% of »this«");

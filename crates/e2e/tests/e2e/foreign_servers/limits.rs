@@ -1,4 +1,6 @@
-//! What servers allow: so many streams, so many PINGs.
+//! Limits of servers: the number of streams, and the rate of PINGs.
+//!
+//! A client that exceeds them is refused or sent away, so the channel must obey both.
 
 use std::time::Duration;
 
@@ -19,8 +21,7 @@ against_each_server!(
     pings_are_answered_while_a_call_is_open,
 );
 
-/// RFC 9113, 5.1.2: of more calls than the server takes streams, the others wait. None is refused or
-/// fails.
+/// RFC 9113, 5.1.2: calls above the server's limit of streams wait. None is refused or fails.
 async fn calls_above_the_servers_limit_take_turns(kind: Kind) {
     let Some(server) = Server::start_limited(kind, "a", 2) else {
         return;

@@ -1,8 +1,8 @@
 //! Our channel calls servers that share no code with us: on gRPC C-core, on gRPC-Node, and an Envoy
 //! with a C-core server behind it.
 //!
-//! A server's HTTP/2 is what a channel meets most of: when windows are opened and how frames are
-//! cut, what is sent with the end of a stream, how a server goes away. Each does it in its own way.
+//! Servers differ in their HTTP/2: when they open windows, how they cut frames, how they end
+//! streams and how they go away. The channel must work with each.
 
 mod calls;
 mod endings;
@@ -22,8 +22,8 @@ use crowfly_testkit::builders::Resources;
 use serde_json::json;
 use tokio::task::block_in_place;
 
-/// Runs each of the scenarios against each kind of server, on a runtime of this flavor: one that lets
-/// time pass has to be on one thread.
+/// Runs each of the scenarios against each kind of server, on a runtime of this flavor. A scenario
+/// that lets time pass has to be on one thread.
 macro_rules! against_each_server {
     ($flavor:literal: $($scenario:ident),* $(,)?) => {
         $crate::foreign_servers::against!($flavor, c_core, CCore, $($scenario),*);
@@ -57,18 +57,18 @@ enum Kind {
     Node,
 }
 
-/// What C-core is asked for; gRPC-Node knows neither.
+/// The options of C-core servers; gRPC-Node knows neither.
 const OPTIONS: [(&str, u32); 2] = [
     // PINGs as often as a client likes: its own rule is one in five minutes.
     ("grpc.http2.max_ping_strikes", 0),
-    // Not to count calls that it has answered and not tidied away yet: with this, its default, it
-    // refuses streams of clients that obey its limit.
+    // Off: C-core would also count calls that it has answered and not cleaned up yet. It would
+    // refuse streams of clients that obey its limit.
     ("grpc.http.overload_protection", 0),
 ];
 
-/// A server of the service, whichever HTTP/2 it speaks.
+/// A server of the service, with any of the HTTP/2 implementations.
 struct Server {
-    /// Where clients reach it.
+    /// The address for clients.
     address: SocketAddr,
     echo: EchoServer,
     envoy: Option<Envoy>,
@@ -80,7 +80,7 @@ impl Server {
         Self::start_with(kind, name, None)
     }
 
-    /// One that takes so many streams at a time.
+    /// Starts a server that takes so many streams at a time.
     fn start_limited(kind: Kind, name: &str, max_streams: u32) -> Option<Self> {
         Self::start_with(kind, name, Some(max_streams))
     }

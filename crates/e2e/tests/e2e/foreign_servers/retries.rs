@@ -1,7 +1,7 @@
 //! Retry policies (gRFC A6, A44), with gRPC C-core as the server that fails by script.
 //!
-//! It shows that C-core sends its failures so that a client may retry, and reads the attempts as the channel sends
-//! them.
+//! C-core must send its failures so that a client may retry, and must read the attempts as the
+//! channel sends them.
 
 use std::time::Duration;
 

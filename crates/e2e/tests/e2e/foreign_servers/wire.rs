@@ -1,4 +1,6 @@
 //! The PINGs between a channel and a server, as events that a test can await.
+//!
+//! Neither side reports its PINGs, so the test reads the frames between them.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,6 @@
-//! Our own channels report to our own control plane: the whole loop, as a user has it.
+//! Our own channels report to our own control plane.
+//!
+//! Users of Crowfly have this pair, so its figures must be exact from the calls to the command.
 
 use crowfly::{Bootstrap, Channel};
 use crowfly_e2e::loads::{self, ServiceLoads};

@@ -1,7 +1,7 @@
-//! gRPC clients report.
+//! Load reports of gRPC C-core and gRPC-Node.
 //!
-//! Both count a call when it is sent to a backend, and again when it ends; a call that is dropped is
-//! sent to none (gRFC A27). Both open the stream on the address of ADS, because `lrs_server` is
+//! Both count a call when it is sent to a backend, and again when it ends. A dropped call is sent
+//! to no backend (gRFC A27). Both open the stream on the address of ADS, because `lrs_server` is
 //! `self`.
 
 use std::thread;

@@ -1,5 +1,5 @@
-//! Clients of three kinds report loads to our control plane, and the figures are those of the calls
-//! that were made: to the last call, by zone, with drops.
+//! Clients of three kinds report loads to our control plane. Its figures must be those of the calls
+//! that were made, to the last call, by zone and with drops.
 //!
 //! The kinds differ, and each test names the rules by which its client counts:
 //!

@@ -1,4 +1,7 @@
-//! Regular expressions, which gRPC C-core reads with RE2: our translation of them takes and refuses the same.
+//! Regular expressions, which gRPC C-core reads with RE2.
+//!
+//! Our translation must take and refuse the same, because a control plane writes one pattern for
+//! all clients.
 
 use super::*;
 

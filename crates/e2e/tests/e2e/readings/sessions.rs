@@ -1,4 +1,6 @@
 //! The stateful session filter in a chain and in an override (gRFC A55).
+//!
+//! The two are different messages, so a rule for one can be missing for the other.
 
 use crowfly_testkit::builders::sessions;
 use envoy_types::pb::envoy::extensions::filters::http::stateful_session::v3::{

@@ -1,4 +1,7 @@
-//! Services and endpoints: the calls go where the control plane says, in the shares that it says.
+//! Services and endpoints: calls reach the endpoints of the control plane, in its shares.
+//!
+//! The shares are checked within five standard deviations, because some clients draw them at
+//! random.
 
 use crowfly_e2e::product::Backend;
 use serde_json::json;

@@ -1,4 +1,6 @@
 //! gRPC C-core as a client, by `grpcio`.
+//!
+//! Its script understands the commands of all gRPC clients, so their code is here once.
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;

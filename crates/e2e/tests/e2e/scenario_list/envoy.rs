@@ -1,4 +1,7 @@
-//! An Envoy as a client: its listener leads to the services by their names.
+//! An Envoy as a client.
+//!
+//! Its listener leads to the services by their names, because a proxy has no target as gRPC clients
+//! do.
 
 use crowfly_e2e::envoy::Envoy;
 use crowfly_e2e::{peers, rpc};
@@ -50,7 +53,7 @@ impl Peer for EnvoyPeer {
         (0..count).map(call).collect()
     }
 
-    /// It has no listener to call.
+    /// An Envoy that is not served has no listener to call, so its listeners are counted.
     fn assert_unserved(&mut self, _service: &str) {
         let active = self.envoy.stat("listener_manager.total_listeners_active");
         assert_eq!(active, Some(0));

@@ -1,4 +1,6 @@
 //! Priorities and aggregates: calls go to the next part when the first cannot serve.
+//!
+//! Health and connections are tested apart, because an Envoy fails over by health alone.
 
 use crowfly_e2e::product::Backend;
 use crowfly_testkit::Reserved;
@@ -43,7 +45,8 @@ pub(super) fn aggregate_to_endpoints(stage: &mut Stage) {
     there_and_back(stage, "aggregate", &meshes);
 }
 
-/// The same with a DNS name as the second part.
+/// The endpoints of the first part of an aggregate are unhealthy for a while, and no call fails.
+/// The second part is a DNS name.
 pub(super) fn aggregate_to_dns_by_health(stage: &mut Stage) {
     let [b1, b2, _] = &stage.backends;
     let with = |health: &str| named("named", &endpoint_with(health, b1), b2.address.port());
@@ -80,7 +83,7 @@ fn there_and_back(stage: &mut Stage, service: &str, [here, there]: &[Mesh; 2]) {
 
 /// Calls go to a backend of their own until it is killed, and then to `b2`.
 fn first_dies(stage: &mut Stage, service: &str, mesh: impl FnOnce(&Backend) -> Mesh) {
-    // No other process gets the port of the dead.
+    // No other process gets the port of the dead backend.
     let place = Reserved::new();
     let mut mortal = CROWFLY.backend_on(&place.address.to_string(), "mortal");
     stage.serve(&mesh(&mortal));

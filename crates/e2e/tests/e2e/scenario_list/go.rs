@@ -1,4 +1,4 @@
-//! gRPC-Go as a client.
+//! gRPC-Go as a client, by the program in `go/`.
 
 use crowfly_e2e::grpc_go::GrpcGoClient;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The clients that run the list.
+//! The clients that run the list, and their order in the table of `docs/peers.md`.
 
 /// A client of the control plane, and the variant of ADS that it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! One list of scenarios, which every client of the control plane runs: two kinds of Envoy, gRPC
-//! C-core, gRPC-Node, gRPC-Go, and our own channel in both variants of ADS.
+//! One list of scenarios, which every client of the control plane runs. The clients are gRPC
+//! C-core, gRPC-Node, gRPC-Go, and an Envoy and our own channel in both variants of ADS.
 //!
 //! [`LIST`] is the list. Where a client cannot do something by the rules, the list says why, and
 //! `docs/peers.md` shows both in a table that [`table`] keeps true. A run shares its processes among

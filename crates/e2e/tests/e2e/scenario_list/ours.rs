@@ -1,4 +1,6 @@
 //! Our own channel as a client.
+//!
+//! Our channel runs the list that foreign clients run, so that the table compares them.
 
 use crowfly::{Bootstrap, Channel};
 use crowfly_e2e::rpc;

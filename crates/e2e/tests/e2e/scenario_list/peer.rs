@@ -1,4 +1,6 @@
-//! One face for all clients: a process or a channel that calls services by name.
+//! One interface for all clients: a process or a channel that calls services by name.
+//!
+//! A scenario is written once against it and runs with each client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +19,7 @@ use super::kind::Kind;
 use super::ours::OurChannel;
 use super::{c_core, go, node};
 
-/// The pause after calls that went wrong, so that they leave the machine to those who are to mend it.
+/// The pause after calls that failed, so that other processes have time to serve the next ones.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A client under test.
@@ -96,7 +98,8 @@ pub(super) fn are_served_by(outcomes: &[Outcome], names: &[&str]) -> bool {
     outcomes.iter().all(answered) && answers(outcomes).keys().eq(names)
 }
 
-/// Calls until a whole round is answered by exactly the backends in `names`, whatever happens before.
+/// Calls until a whole round is answered by exactly the backends in `names`. Earlier calls may
+/// fail.
 pub(super) fn settle(peer: &mut dyn Peer, service: &str, names: &[&str]) {
     // One call at a time, because calls that hang take long.
     until_answered(peer, service);
@@ -114,7 +117,7 @@ pub(super) fn settle(peer: &mut dyn Peer, service: &str, names: &[&str]) {
     }
 }
 
-/// Calls until a call is answered, whatever happens before. Returns the outcomes of all calls.
+/// Calls until a call is answered. Earlier calls may fail. Returns the outcomes of all calls.
 pub(super) fn until_answered(peer: &mut dyn Peer, service: &str) -> Vec<Outcome> {
     let deadline = Instant::now() + PATIENCE;
     let mut outcomes = Vec::new();

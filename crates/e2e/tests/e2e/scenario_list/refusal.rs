@@ -1,4 +1,6 @@
 //! A resource that the client refuses.
+//!
+//! The other resources must stay in use, and the control plane must know the reason.
 
 use std::net::SocketAddr;
 

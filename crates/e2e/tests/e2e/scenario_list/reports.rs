@@ -1,4 +1,6 @@
-//! Load reports: the control plane knows the calls that were made.
+//! Load reports: the control plane shows each call that was made, once.
+//!
+//! The tests in `load_reports` have the rules by which kinds of clients differ.
 
 use std::collections::BTreeMap;
 use std::thread;

@@ -1,4 +1,6 @@
-//! The control plane dies, and is back.
+//! The control plane is killed, and starts again.
+//!
+//! No call may fail meanwhile, and a client by delta must not be sent again what it has.
 
 use crowfly_e2e::resources;
 use crowfly_e2e::tap::Tap;

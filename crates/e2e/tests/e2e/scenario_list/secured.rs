@@ -1,4 +1,7 @@
-//! ADS over TLS. The TLS of the foreign clients is BoringSSL, OpenSSL or that of Go, which share nothing with ours.
+//! ADS over TLS.
+//!
+//! The TLS of the foreign clients is BoringSSL, OpenSSL or that of Go. They share nothing with
+//! ours, so both sides cannot have the same mistake.
 
 use crowfly_e2e::admin;
 use crowfly_e2e::credentials::Credentials;
@@ -29,7 +32,7 @@ struct Files {
 }
 
 impl Files {
-    /// The files of somebody with this name, who trusts the CA.
+    /// The files of a side with this name, which trusts the CA.
     fn new(ca: &Ca, name: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let folder = CertificateFolder::new(dir.path());
@@ -138,7 +141,7 @@ pub(super) fn certificates_change(stage: &mut Stage) {
         traffic.until_served_by(&["b3"]);
     });
 
-    // The control plane does not accept what it accepted before.
+    // The control plane does not accept the old certificate any more.
     let outdated = Files::new(&old, CLIENT);
     outdated.folder.trust(&[&new]);
     assert_refuses(
@@ -192,7 +195,7 @@ fn of_streams(page: &Value, node: &str, key: &str) -> Value {
     clients.iter().map(|client| client[key].clone()).collect()
 }
 
-/// One service, with one backend.
+/// A configuration with one service, which has one backend.
 fn mesh(stage: &Stage, backend: usize) -> Mesh {
     let endpoint = endpoint(&stage.backends[backend]);
     Mesh::of([json!({ "name": SERVICE, "endpoints": [endpoint] })])

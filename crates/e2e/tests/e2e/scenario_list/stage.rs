@@ -1,4 +1,6 @@
 //! The control plane, the backends and the client of one run of the list.
+//!
+//! The scenarios share them, because their start would be most of the time.
 
 use std::fmt::Write;
 
@@ -17,12 +19,12 @@ pub(super) const INGRESS: &str = "ingress";
 /// The service that is there from the start.
 pub(super) const FIRST: &str = "first";
 
-/// Processes that the scenarios share, because their start is most of the time.
+/// The processes of one run.
 pub(super) struct Stage {
     pub(super) kind: Kind,
     pub(super) peer: Box<dyn Peer>,
     pub(super) control: Control,
-    /// Where the control plane listens, also after a restart.
+    /// The address of the control plane, which it keeps after a restart.
     place: Reserved,
     /// Backends that answer as `b1`, `b2` and `b3`.
     pub(super) backends: [Backend; 3],
@@ -51,12 +53,12 @@ impl Stage {
         self.control.configure_with(&mesh.to_yaml());
     }
 
-    /// Calls until a whole round is answered by exactly these backends, whatever happens before.
+    /// Calls until a whole round is answered by exactly these backends. Earlier calls may fail.
     pub(super) fn settle(&mut self, service: &str, names: &[&str]) {
         peer::settle(self.peer.as_mut(), service, names);
     }
 
-    /// Calls until a call is answered, whatever happens before. Returns the outcomes of all calls.
+    /// Calls until a call is answered. Earlier calls may fail. Returns the outcomes of all calls.
     pub(super) fn until_answered(&mut self, service: &str) -> Vec<Outcome> {
         peer::until_answered(self.peer.as_mut(), service)
     }

@@ -1,4 +1,6 @@
 //! The table of scenarios and clients in `docs/peers.md`.
+//!
+//! The table is generated from the list, because a table kept by hand would become wrong.
 
 use std::fmt::Write;
 use std::fs;
@@ -29,7 +31,7 @@ fn the_document_has_the_table_of_the_list() {
     );
 }
 
-/// Each scenario is a line of `docs/scenarios.md`, and says what that promises.
+/// Each scenario has an id of its own, and they are in order.
 #[test]
 fn ids_are_in_order() {
     let ids: Vec<_> = LIST.iter().map(|scenario| scenario.id.to_owned()).collect();

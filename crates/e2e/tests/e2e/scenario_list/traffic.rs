@@ -1,4 +1,6 @@
 //! Calls that go on while something happens.
+//!
+//! The calls run on a thread of their own, because `Peer::call` blocks until its calls have ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,6 @@
-//! Views: a client is served something else because of its node id.
+//! Views: a client gets another configuration because of its node id.
+//!
+//! The view is by node id, because every client sends one.
 
 use serde_json::json;
 

@@ -1,4 +1,6 @@
 //! gRPC C-core obeys the services of our control plane.
+//!
+//! Users have such clients, and the short form of a service must mean the same to them.
 
 use crowfly_e2e::c_core::CCoreClient;
 use crowfly_e2e::peers;

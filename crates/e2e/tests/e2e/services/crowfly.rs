@@ -1,4 +1,6 @@
 //! Our channel obeys the services of our control plane, as C-core does.
+//!
+//! The configurations are those of the other clients, so that one file means the same to all.
 
 use crowfly_e2e::rpc::{self, Spread};
 

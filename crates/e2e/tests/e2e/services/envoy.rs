@@ -1,4 +1,7 @@
-//! An Envoy obeys the services of our control plane. Its listener names the routes of `svc`.
+//! An Envoy obeys the services of our control plane.
+//!
+//! Its listener names the routes of `svc`, because the listener of a service is for gRPC clients
+//! alone.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! The routes, retries, timeouts, faults and TLS of services, as clients obey them: gRPC C-core, an
-//! Envoy and our own channel, each served by our control plane from one file.
+//! The routes, retries, timeouts, faults and TLS of services, as clients obey them. The clients are
+//! gRPC C-core, an Envoy and our own channel, each served by our control plane from one file.
 
 mod c_core;
 mod crowfly;
@@ -46,7 +46,8 @@ struct Fleet {
     v2: Backend,
     /// Every second call fails with UNAVAILABLE.
     flaky: Backend,
-    /// Each call takes longer than any timeout here, and less than the deadlines of the clients.
+    /// A backend whose answers take longer than any timeout here, and less than the deadlines of
+    /// the clients.
     slow: Backend,
 }
 

@@ -43,7 +43,8 @@ impl Client {
         all
     }
 
-    /// How often each outcome came: the name of a backend, or the status of a failure.
+    /// The number of times that each outcome came: the name of a backend, or the status of a
+    /// failure.
     async fn outcomes(&mut self, count: usize) -> Spread {
         match self {
             Self::CCore(client) => client.outcomes(count),

@@ -1,6 +1,6 @@
 //! Lists a prefix in pages of one revision.
 //!
-//! There are pages, because all keys may not fit into one message. They have one revision, because
+//! Pages are needed, because all keys may not fit into one message. They have one revision, because
 //! keys change while the pages are read.
 
 use std::time::{Duration, Instant};
