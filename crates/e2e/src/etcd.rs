@@ -111,7 +111,7 @@ impl Etcd {
         self.control(&["put", "--", key, value]);
     }
 
-    /// Sets a key that goes when nobody renews its lease for so many seconds.
+    /// Sets a key that goes when its lease is not renewed for so many seconds.
     ///
     /// # Panics
     ///

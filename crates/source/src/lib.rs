@@ -1,11 +1,11 @@
 //! Sources of configuration: each has keyed values, and one table is made of all of them.
 //!
-//! The control plane and the node agent both read their configuration from several places at once:
-//! files, etcd, Kubernetes, an xDS server. This crate has the events that those places share,
+//! The node agent reads its configuration from several places at once: files, etcd, Kubernetes, an
+//! xDS server. The control plane reads files. This crate has the events that those places share,
 //! because then no reader has to know which of them are in use (CFP-30235, phase 1).
 //!
-//! - A source is whatever emits [`Event`]s. It lists what it has (`Init`, an `Upsert` each,
-//!   `InitDone`), then tells changes, and says `Failed` when it is cut off.
+//! - A source emits [`Event`]s. It lists what it has (`Init`, an `Upsert` each, `InitDone`), then
+//!   tells changes, and says `Failed` when it is cut off.
 //! - [`Table`] is the state of one source. A source that failed keeps its last state, because a
 //!   broken connection is no reason to take away what works.
 //! - [`Merged`] settles claims between sources. A value claims keys, such as an address or the name

@@ -195,7 +195,7 @@ impl<K: Ord, V, C: Ord, F> Merged<K, V, C, F> {
         self.sources.iter().all(Table::has_synced)
     }
 
-    /// True once this source has completed a listing, whatever happened since.
+    /// True once this source has completed a listing, even if it has failed since.
     pub fn has_listed(&self, source: usize) -> bool {
         self.sources.get(source).is_some_and(Table::has_synced)
     }

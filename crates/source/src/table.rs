@@ -168,7 +168,7 @@ impl<K, V> Table<K, V> {
         &self.status
     }
 
-    /// True once a listing was completed, whatever happened since.
+    /// True once a listing was completed, even if the source has failed since.
     pub fn has_synced(&self) -> bool {
         self.has_synced
     }

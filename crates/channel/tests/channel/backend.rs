@@ -94,7 +94,7 @@ impl Backend {
         next.expect("the client asks for health").unwrap()
     }
 
-    /// The number of health checks that came and that nobody has looked at.
+    /// The number of health checks that came and that the test has not taken.
     pub(crate) fn unseen_watches(&self) -> usize {
         self.watches.len()
     }
@@ -137,7 +137,7 @@ impl Backend {
         reached.expect("connections open or close").unwrap();
     }
 
-    /// Cuts every connection at once; nobody will listen at its address any more.
+    /// Cuts every connection at once. No server will listen at its address any more.
     pub(crate) async fn kill(mut self) -> SocketAddr {
         self.stop().await;
         self.port.refusing()

@@ -17,7 +17,7 @@ use crate::support::{call, spread};
 /// An address without a host, because it is reserved for documentation.
 const NOWHERE: [u8; 4] = [192, 0, 2, 1];
 
-/// A connector is told the endpoint's address, and goes by whatever it likes: a Unix socket.
+/// A connector gets the endpoint's address, and may connect by another way, such as a Unix socket.
 #[tokio::test]
 async fn a_connector_goes_by_a_unix_socket() {
     let a = Backend::start("a").await;

@@ -46,7 +46,7 @@ async fn calls_follow_the_policy_that_the_cluster_names() {
     assert_eq!(connections, [1, 1, 1]);
 }
 
-/// A policy stays as it is while its configuration does, whatever else of the cluster changes.
+/// A policy stays while its configuration does, even if other parts of the cluster change.
 #[tokio::test]
 async fn a_policy_outlives_other_changes() {
     let backends = backends().await;

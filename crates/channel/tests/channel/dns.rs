@@ -36,7 +36,7 @@ impl Recorder {
 
     /// The host of every lookup that has started.
     async fn hosts(&self) -> Vec<String> {
-        // Whatever the channel's task was about to do, it has done after this exchange.
+        // The channel's task has done all that was due after this exchange.
         let _ = self.resolver.resolve("somebody.test").await;
         self.started.lock().unwrap().clone()
     }

@@ -128,7 +128,7 @@ async fn a_route_beats_its_virtual_host() {
     }
 }
 
-/// gRFC A6: five attempts at most, whatever the resource asks for.
+/// gRFC A6: a call has five attempts at most, even if the resource asks for more.
 #[tokio::test]
 async fn a_call_has_five_attempts_at_most() {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -268,7 +268,7 @@ async fn a_second_refusal_is_for_the_policy() {
     );
 }
 
-/// gRFC A6: once the response has begun there is no retry, whatever status it ends with.
+/// gRFC A6: a call is not retried once its response has begun, with any status at its end.
 #[tokio::test]
 async fn a_response_that_began_is_not_repeated() {
     let mut a = Backend::holding("a").await;

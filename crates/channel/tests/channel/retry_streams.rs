@@ -154,7 +154,7 @@ async fn a_stream_can_be_given_up() {
     let mut held = a.next_call().await;
     call.response.abort();
     assert_eq!(held.reset().await, h2::Reason::CANCEL);
-    // Nobody takes the messages any more.
+    // The channel takes no more messages.
     while !call.requests.is_closed() {
         tokio::task::yield_now().await;
     }

@@ -267,7 +267,8 @@ async fn an_idle_host_is_connected_for_its_session() {
     assert_eq!(decoded(&moved.cookie()).0, [a.address.to_string()]);
 }
 
-/// S12-08: a host of a priority that nobody uses has no connection. A session makes one, once for many calls.
+/// S12-08: a host of an unused priority has no connection. A session makes one connection for many
+/// calls.
 #[tokio::test]
 async fn a_session_connects_a_host_that_nobody_uses() {
     let (a, b) = (Backend::start("a").await, Backend::start("b").await);

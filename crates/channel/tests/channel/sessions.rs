@@ -172,7 +172,7 @@ async fn a_response_without_messages_sets_the_cookie() {
     assert_eq!(set_cookies(status.metadata()), Vec::<String>::new());
 }
 
-/// A call that no server answered has no cookie: nobody knows a host for it.
+/// A call that no server answered has no cookie, because it has no host.
 #[tokio::test]
 async fn a_call_without_a_response_has_no_cookie() {
     let a = Backend::start("a").await;

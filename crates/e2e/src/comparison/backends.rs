@@ -138,7 +138,8 @@ impl Backends {
         server.running.spawn(backend.serve(listener));
     }
 
-    /// Makes these backends fail every call with UNAVAILABLE, whatever its script says, and the others not.
+    /// Makes these backends fail every call with UNAVAILABLE, against its script, and the others
+    /// not.
     ///
     /// # Panics
     ///

@@ -176,7 +176,7 @@ fn serving(mut ads: AdsServer, backend: &Backend) -> AdsServer {
     ads
 }
 
-/// Another server in the place of one that is killed.
+/// Starts another server in the place of one that is killed.
 fn restart(ads: AdsServer, python: &Path) -> AdsServer {
     let port = ads.port();
     drop(ads);

@@ -34,7 +34,7 @@ async fn a_foreign_server_reads_the_load_that_was_sent() {
     assert!(features.contains(&feature), "{node}");
 
     let mut sums = Sums::default();
-    // The first calls, of which nobody knows how many they were. A report without load tells that they are over.
+    // The number of the first calls is unknown. A report without load tells that they are over.
     loop {
         let before = sums;
         sums.add(&ads.wait_for_load_report());

@@ -44,7 +44,7 @@ pub(super) struct Settings {
 pub(super) enum Action {
     /// Connect to the member of this number.
     Connect(usize),
-    /// Close the connection, and forget whatever is under way on it.
+    /// Close the connection, and forget all that is under way on it.
     Disconnect,
     /// Ask for keys. The answer has the same ticket.
     Range(u64, RangeRequest),

@@ -35,7 +35,7 @@ const RANGE_TIMEOUT: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A connection with whatever its calls need.
+/// A connection, with the settings that its calls need.
 #[derive(Clone, Debug)]
 pub(super) struct Session {
     channel: Channel,

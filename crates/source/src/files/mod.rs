@@ -107,8 +107,8 @@ impl Files {
         files
     }
 
-    /// The next events, which belong together: first a listing, then whatever changed. `Failed` means
-    /// that the path itself cannot be read; a listing follows once it can.
+    /// The next events, which belong together: first a listing, then changes. `Failed` means that
+    /// the path itself cannot be read; a listing follows once it can.
     ///
     /// The future can be dropped without a loss of events.
     pub async fn next(&mut self) -> Vec<Event<PathBuf, Document>> {
@@ -117,7 +117,7 @@ impl Files {
                 self.hint().await;
             }
             if self.failure.is_some() {
-                // Whatever happened may have mended it.
+                // The event may mean that the path can be read again.
                 self.suspects = Suspects::All;
             }
             self.has_begun = true;

@@ -21,7 +21,8 @@ const STACK: usize = 32 << 20;
 
 /// Runs `work`, which parses documents, on a stack that is large enough for deeply nested ones.
 ///
-/// # Errors The thread cannot be started.
+/// # Errors
+/// The thread cannot be started.
 pub fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().stack_size(STACK);

@@ -144,7 +144,7 @@ fn route(
         .collect();
     matcher["headers"] = json!(headers);
     match rng.u32(..20) {
-        // Left out, whatever else it says (gRFC A28).
+        // Left out, even if its other conditions match (gRFC A28).
         0 => matcher["query_parameters"] = json!([{ "name": "q", "present_match": true }]),
         1 => matcher = json!({ "path": "/no/such/method" }),
         2 => return (json!({ "match": matcher, "redirect": {} }), kinds),

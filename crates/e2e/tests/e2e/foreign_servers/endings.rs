@@ -128,7 +128,7 @@ async fn a_server_that_goes_away_breaks_only_the_calls_that_stay(kind: Kind) {
     let (_control, channel) = client_of([a.address, b.address], |builder| builder);
     let client = EchoClient::new(channel);
     until_answered_by_each(&client, &["a", "b"]).await;
-    // Nobody else calls, so round robin has one on each.
+    // There are no other calls, so round robin has one on each.
     let mut streams = [PingPong::open(&client).await, PingPong::open(&client).await];
     streams.sort_by(|one, other| one.answered_by.cmp(&other.answered_by));
     let [mut on_a, mut on_b] = streams;

@@ -91,7 +91,7 @@ async fn c_core_complains_of_pings_and_gets_fewer() {
     let Some(python) = peers::python() else {
         return;
     };
-    // Whatever the channel's clock says, they come too soon; the second such one is one too many.
+    // The PINGs come too soon by the server's clock, and it takes only one such PING.
     let options = [
         ("grpc.http2.min_ping_interval_without_data_ms", 3_600_000),
         ("grpc.http2.max_ping_strikes", 1),

@@ -1,6 +1,6 @@
 //! An Envoy reports (`load_stats_config` in its bootstrap).
 //!
-//! Envoy needs no `lrs_server`: it reports whatever its LRS server asks for. Its counts are latched
+//! Envoy needs no `lrs_server`: it reports all that its LRS server asks for. Its counts are latched
 //! at each report, and those of a locality are sent only if a request was issued there in the
 //! interval. So all calls of the test are made within one interval. A call that ends in an interval
 //! in which no other begins would never be reported as ended.

@@ -495,7 +495,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// N-58, N-59: whatever happens, the reader has in the end what the store has.
+    /// N-58, N-59: after any sequence of events the reader has the values of the store.
     #[test]
     fn the_reader_ends_with_the_state_of_the_store(
         seed: u64,
