@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There are no clients to show.
+    /// The clients of a control plane cannot be shown.
     #[error(transparent)]
     Clients(#[from] AdminError),
     /// The backend could not start or serve.
@@ -22,7 +22,7 @@ pub enum Error {
     /// A benchmark could not be completed.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// There are no certificates.
+    /// The certificates cannot be made.
     #[error(transparent)]
     Certs(#[from] CertsError),
     /// The control plane could not start.
@@ -31,16 +31,16 @@ pub enum Error {
     /// The demo could not be shown.
     #[error(transparent)]
     Demo(#[from] DemoError),
-    /// There is nothing to explain.
+    /// A call cannot be explained.
     #[error(transparent)]
     Explain(#[from] ExplainError),
-    /// There is nothing to inspect.
+    /// A configuration cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
     /// The load generator has nothing to call.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There are no loads to show.
+    /// The loads of a control plane cannot be shown.
     #[error(transparent)]
     Loads(#[from] LoadsError),
     /// The node agent could not run.

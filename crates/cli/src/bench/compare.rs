@@ -215,7 +215,7 @@ pub enum BenchError {
     /// Services cannot be programmed.
     #[error("cannot program services: {0}")]
     Programmed(String),
-    /// There are no namespaces.
+    /// The namespaces of the sandbox cannot be made.
     #[cfg(target_os = "linux")]
     #[error(transparent)]
     Sandbox(#[from] crate::sandbox::SandboxError),

@@ -11,13 +11,13 @@ use crate::{address::Address, admin_page, admin_page::AdminError, args, http, ou
 
 /// Show the clients of a control plane, and what they accepted and refused
 ///
-/// Each row is a stream of a client: its node, its program, the view that it is served, and the state
-/// of each type that it asked for. The lag is the time since the oldest change that the client has
-/// not accepted.
+/// Each row is a stream of a client: its node, its program and its view. The row also has the state
+/// of each type that the client asked for. The lag is the time since the oldest change that the
+/// client has not accepted.
 ///
-/// With NAME, each resource of the client with that node id has a row. Refused ones come first, with
-/// the reason and the time. A refusal is of a whole response: if its reason names no resource, all new
-/// ones of that response are marked, and their number is said.
+/// With NAME, each resource of the client with that node id has a row. Refused ones come first,
+/// with the reason and the time. A refusal is of a whole response. If its reason names no resource,
+/// all new ones of that response are marked, with their number.
 ///
 /// The exit status is 0 if the clients are shown, even if some refuse a resource. It is 1 if the
 /// control plane cannot be read or no client has the name, and 2 for wrong usage.

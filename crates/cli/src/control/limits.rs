@@ -98,8 +98,8 @@ pub struct LimitArgs {
     )]
     pub max_request: usize,
 
-    /// The requests in a second, of up to 64 KiB, that a client makes by itself on one connection;
-    /// a faster one is read more slowly
+    /// The requests in a second, of up to 64 KiB, that a client makes by itself on one connection.
+    /// A faster client is read more slowly
     #[arg(
         long,
         value_name = "N",

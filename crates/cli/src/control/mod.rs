@@ -77,7 +77,7 @@ pub struct ControlArgs {
     pub check: Option<PathBuf>,
 
     /// Serve files without content; else they are refused, because a file is empty while it is
-    /// written anew
+    /// rewritten
     #[arg(long, env = "CROWFLY_CONTROL_ALLOW_EMPTY")]
     pub allow_empty: bool,
 
@@ -101,8 +101,8 @@ pub struct ControlArgs {
     )]
     pub load_report_interval: Duration,
 
-    /// Serve the adapter of the conformance suite ii/xds-test-harness at this address; then --config
-    /// may be left out, and a node that the suite names is served what the suite says
+    /// Serve the adapter of the conformance suite ii/xds-test-harness at this address. Then
+    /// --config may be left out, and a node that the suite names is served what the suite says
     #[arg(
         long,
         value_name = "ADDR",

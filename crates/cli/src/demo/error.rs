@@ -38,7 +38,7 @@ pub enum DemoError {
     #[cfg(target_os = "linux")]
     #[error(transparent)]
     Peer(#[from] crate::peer::PeerError),
-    /// There is no network namespace.
+    /// The network namespace of the demo cannot be made.
     #[cfg(target_os = "linux")]
     #[error(transparent)]
     Sandbox(#[from] crate::sandbox::SandboxError),

@@ -1,4 +1,5 @@
-//! Calls per second of each backend over the last second, which the bars of the live view show.
+//! The calls per second that each backend answered. They are those of the last second, so that the
+//! bars of the live view follow a change within a second.
 
 use std::{
     collections::{BTreeMap, VecDeque},

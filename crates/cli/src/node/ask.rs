@@ -1,4 +1,5 @@
-//! `crowfly node services` and `crowfly node trace`: questions to the agent.
+//! `crowfly node services` and `crowfly node trace`. The agent answers each connection to its
+//! socket with its whole state, and the command chooses what to print.
 
 use std::{net::SocketAddr, path::Path, process::ExitCode};
 

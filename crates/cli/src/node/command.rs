@@ -1,4 +1,5 @@
-//! The flags of `crowfly node`.
+//! The flags of `crowfly node` and its sub-commands. Their doc comments are the help of the
+//! command, so they address its user.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -12,9 +13,9 @@ use super::settings::{
 /// Route ClusterIPs on this machine: an eBPF program sends connections straight to a backend
 ///
 /// The programs of a cgroup connect to a ClusterIP, and the kernel replaces it by the address of a
-/// backend, so no packet is rewritten and no proxy runs. It needs Linux and root; `crowfly node
-/// check` says what is missing. It serves ClusterIPs over TCP and UDP, and no NodePort, LoadBalancer
-/// or externalIPs.
+/// backend. No packet is rewritten, and no proxy runs. It needs Linux and root; `crowfly node
+/// check` says what is missing. It serves ClusterIPs over TCP and UDP, and no NodePort,
+/// LoadBalancer or externalIPs.
 ///
 /// Services come from independent sources. A ClusterIP belongs to the first source that has it. A
 /// source that fails keeps its last services in force, and the others go on. Connections are routed on

@@ -1,4 +1,5 @@
-//! The reasons why `crowfly node` does not run.
+//! The reasons why `crowfly node` does not run. The command prints them, so they name the flag or
+//! the command that helps, if there is one.
 
 use std::{io, path::PathBuf};
 
@@ -11,7 +12,7 @@ pub enum NodeError {
     /// The file is bad.
     #[error(transparent)]
     Config(#[from] crowfly_node::ConfigErrors),
-    /// There is nothing to read services from.
+    /// No source of services is given.
     #[error(
         "no source of services: give a file with `services` by --config, or --kubernetes, \
          --kvstore-endpoints or --xds-server"
@@ -30,13 +31,13 @@ pub enum NodeError {
     #[cfg(target_os = "linux")]
     #[error("cannot route; `crowfly node check` says what is missing")]
     Install(#[from] crowfly_node::maps::ebpf::InstallError),
-    /// There is no cgroup to attach to.
+    /// No cgroup is given, and none is mounted.
     #[error("no cgroup v2 is mounted: give one by --cgroup")]
     NoCgroup,
     /// A map cannot be read.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The port for metrics.
+    /// The port for metrics cannot be opened.
     #[error("cannot listen for metrics at {address}")]
     Metrics {
         /// The address that was asked for.
@@ -45,16 +46,16 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
-    /// No load is reported.
+    /// Load reports cannot start.
     #[error(transparent)]
     Loads(#[from] crowfly_node::loads::LoadsError),
     /// The bootstrap of load reports is bad.
     #[error("cannot report loads")]
     Bootstrap(#[from] crowfly_model::bootstrap::BootstrapError),
-    /// The socket for questions.
+    /// The socket for questions cannot be used.
     #[error("{}: {what}", path.display())]
     Socket {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
         /// The attempt that failed.
         what: &'static str,

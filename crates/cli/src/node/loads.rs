@@ -1,4 +1,7 @@
-//! The start of load reports.
+//! Starts the load reports of an agent.
+//!
+//! If reports are off, it removes the figures that an earlier agent stored. A later agent must not
+//! report connections from a time without reports.
 
 use super::NodeError;
 use super::settings::LoadSettings;

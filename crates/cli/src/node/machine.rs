@@ -1,4 +1,5 @@
-//! `crowfly node check` and `crowfly node clean`: the machine, without an agent.
+//! `crowfly node check` and `crowfly node clean`. They look at the machine itself and ask no agent,
+//! because they are for a machine on which no agent runs.
 
 #[cfg(target_os = "linux")]
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `crowfly node`: the agent, or with `--dry-run` what it would do.
+//! `crowfly node`: runs the agent, or prints with `--dry-run` what it would do. A dry run has its
+//! maps in memory, so it needs no root and works on any system.
 
 use std::{process::ExitCode, time::SystemTime};
 

@@ -1,4 +1,7 @@
 //! The sources of an agent: which there are, in which order, and their tasks.
+//!
+//! Each source is a task of its own. If one ends or panics, its last services stay in force and the
+//! other sources go on.
 
 use std::{mem, path::PathBuf, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The state of an agent as text.
+//! The state of an agent as text for a person. Scripts read the JSON form of the same state.
 
 use std::fmt::Write;
 use std::net::SocketAddr;

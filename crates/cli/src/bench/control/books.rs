@@ -1,11 +1,13 @@
-//! The books of a workload: when each change was handed to the server, and when clients had it.
+//! The deliveries of a workload: the time at which each change was handed to the server, and the
+//! time until each client had it. All clients share one record, because a workload waits until they
+//! all have a change.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// The books, which all clients share.
+/// The record of all deliveries, which all clients share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Books(Arc<SharedPages>);
 
@@ -40,7 +42,7 @@ impl Default for Pages {
     }
 }
 
-/// The latencies since the books were opened or read.
+/// The latencies of the deliveries since the workload began, or since they were last taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Latencies {
     pub(super) deliveries: usize,
@@ -94,7 +96,8 @@ impl Books {
         waited.map_err(|_| self.lock().reached)
     }
 
-    /// Takes the latencies so far, and begins anew.
+    /// Takes the latencies of the deliveries so far. The next call returns those of later
+    /// deliveries.
     pub(super) fn take_latencies(&self) -> Latencies {
         Latencies::of(std::mem::take(&mut self.lock().microseconds))
     }

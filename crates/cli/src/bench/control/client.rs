@@ -69,7 +69,7 @@ pub(super) struct Client {
     wire: Wire,
     streams: Vec<Stream>,
     books: Books,
-    /// The versions that the client has; `None` if nobody asks for them.
+    /// The versions that the client has; `None` if they are not remembered.
     versions: Option<Versions>,
     /// The bytes of all messages so far.
     received: usize,

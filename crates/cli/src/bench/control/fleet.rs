@@ -1,4 +1,5 @@
-//! All clients of a workload, and the changes that they are sent.
+//! All clients of a workload, and the changes that they are sent. Each step has a time limit, so
+//! that a server that sends nothing ends the benchmark with an error.
 
 use std::io;
 use std::net::SocketAddr;

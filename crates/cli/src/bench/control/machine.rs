@@ -1,4 +1,8 @@
-//! The machine: which core runs what, how many files may be open, and what a process uses.
+//! The machine of the benchmark: its cores, the number of files that may be open, and the memory
+//! and time that a process uses.
+//!
+//! The server and the clients have a core each, because clients on the same core would slow the
+//! server down.
 
 use std::{fs, io};
 

@@ -1,4 +1,5 @@
-//! The parent's side of the server process.
+//! The parent's side of the server process. Changes go over a connection of their own, so that they
+//! do not wait behind the traffic of clients.
 
 use std::net::SocketAddr;
 use std::time::Duration;

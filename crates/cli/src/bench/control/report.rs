@@ -1,4 +1,4 @@
-//! The result of the benchmark as text and as JSON.
+//! The result of the benchmark as text and as JSON. Scripts read the JSON form, so its fields stay.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ pub(super) struct Figure {
     pub(super) unit: &'static str,
     /// The median over the rounds.
     pub(super) value: f64,
-    /// The same of go-control-plane, as it was measured on another day.
+    /// The figure of go-control-plane, measured on another day.
     pub(super) recorded: Option<f64>,
     pub(super) at_most: Option<f64>,
     /// False if the value is more than `at_most`.
@@ -35,7 +35,7 @@ impl Figure {
         }
     }
 
-    /// The figure with that of go-control-plane.
+    /// The figure, with that of go-control-plane beside it.
     pub(super) fn recorded(mut self, recorded: f64) -> Self {
         self.recorded = Some(recorded);
         self

@@ -1,4 +1,5 @@
-//! The server process: a control plane on one core, which obeys orders to change resources.
+//! The server process: a control plane on one core, which obeys orders to change resources. It is a
+//! process of its own, so that its memory and time are not those of the clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -52,7 +53,8 @@ pub fn run_server(args: ControlServerArgs) -> Result<(), BenchError> {
     machine::allow_files(args.files)?;
     let serving = thread::spawn(move || {
         machine::stay_on(args.core).map_err(BenchError::Machine)?;
-        // The same kind of runtime that `crowfly control` has, with as many threads as it has cores.
+        // The runtime is of the kind that `crowfly control` has, with as many threads as it has
+        // cores.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

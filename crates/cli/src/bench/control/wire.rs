@@ -1,8 +1,9 @@
 //! A connection with gRPC streams, as cheap as it can be.
 //!
-//! The benchmark has thousands of clients in one process. They must cost less than the server that is measured,
-//! and a general HTTP/2 client costs about as much as a server. This one knows only its server: it sends no
-//! headers but those of a call, gives windows that no workload fills, and skips the headers that it receives.
+//! The benchmark has thousands of clients in one process. They must cost less than the server that
+//! is measured, and a general HTTP/2 client costs about as much as a server. This one knows only
+//! its server. It sends no headers but those of a call, and skips those that it receives. Its
+//! windows are so large that no workload fills them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,9 +37,9 @@ mod frame {
     pub(super) const GOAWAY: u8 = 7;
     pub(super) const WINDOW_UPDATE: u8 = 8;
 }
-/// Of DATA and HEADERS.
+/// The flag of DATA and HEADERS frames that ends a stream.
 const END_STREAM: u8 = 1;
-/// Of SETTINGS and PING.
+/// The flag of SETTINGS and PING frames that makes them an answer.
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
 const INITIAL_WINDOW_SIZE: u16 = 4;

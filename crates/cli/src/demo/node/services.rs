@@ -1,4 +1,5 @@
-//! The service of the demo, as the control plane's file has it.
+//! The service of the demo. It gives the file of the control plane and the shares that the agent is
+//! to route, so that the two always agree.
 
 use std::{
     fmt::Write,

@@ -1,4 +1,5 @@
-//! The processes of the demo: the control plane, backends, the agent, the client.
+//! The processes of the demo: the control plane, backends, the agent, the client. They are
+//! processes of their own, so that the demo can kill one as a crash would.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The steps of the demo: the things that are broken, and what must hold nevertheless.
+//! The steps of the demo. Each breaks, repairs or changes one part, and checks what Crowfly
+//! promises meanwhile. A broken promise is noted for the verdict, and the demo goes on.
 
 use std::time::Duration;
 
@@ -110,7 +111,7 @@ impl Demo {
         self.findings.reported = opened(&loads);
         self.stage.kill_control().await?;
         self.say("the control plane: SIGKILL; the agent keeps what it was told");
-        // Nobody reads this until it is back.
+        // The control plane reads this when it is started again.
         self.stage.service.weights = [1, 1];
         self.stage.write()
     }

@@ -1,4 +1,5 @@
-//! The connections of the client so far.
+//! Counts the connections of the client so far. One task adds the reports of the client, and the
+//! steps of the demo read the counts.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ pub(super) struct Tally {
 pub(super) struct Counts {
     pub(super) by_backend: BTreeMap<String, u64>,
     pub(super) failures: BTreeMap<String, u64>,
-    /// The same failures, each with its time.
+    /// The failures, each with its time.
     pub(super) failed: Vec<Failure>,
 }
 

@@ -1,4 +1,5 @@
-//! Tests with servers that answer late or not at all.
+//! Tests with servers that answer late or not at all. An explanation then says what is missing,
+//! because a channel waits for it too.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Drops and limits, which can keep every call from its endpoints.
+//! Tests of drops and limits, which can keep every call from its endpoints.
 
 use crowfly_testkit::builders::{ClusterBuilder, EndpointsBuilder, endpoint};
 use envoy_types::pb::{

@@ -1,4 +1,5 @@
-//! The text of a cluster: its settings, its endpoints, and the clusters below it.
+//! The text of a cluster: its settings, its endpoints, and the clusters below it. A mark stands at
+//! each cause that keeps calls from its endpoints.
 
 use super::{EVERY_CALL, NOTED, percent};
 use crate::explain::{

@@ -1,4 +1,7 @@
-//! The lines of a route: its condition, its clusters, its decision about the call, and its settings for calls.
+//! The text of a route: its condition, its clusters, its decision about the call, and its settings.
+//!
+//! Settings are shown only for routes that the call may take, because the others have no effect on
+//! it.
 
 use std::fmt::Write;
 

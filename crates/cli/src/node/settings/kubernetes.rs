@@ -1,4 +1,5 @@
-//! The section `kubernetes`: an API server.
+//! The section `kubernetes`: an API server as a source of services. The file switches it on by the
+//! section alone, because in a pod no setting is needed.
 
 use std::path::PathBuf;
 
@@ -28,8 +29,8 @@ pub struct KubernetesSettings {
     )]
     pub enabled: Option<bool>,
 
-    /// The address of the API server, as https://HOST:PORT; not a ClusterIP, because the agent may have
-    /// to route that itself [default: that of the kubeconfig or of the pod]
+    /// The address of the API server, as https://HOST:PORT. It is no ClusterIP, because the agent
+    /// may have to route that itself [default: that of the kubeconfig or of the pod]
     #[arg(
         id = "kubernetes-server",
         long = "kubernetes-server",
@@ -124,7 +125,7 @@ pub struct KubernetesSettings {
 }
 
 impl KubernetesSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             enabled: self.enabled.or(other.enabled),

@@ -1,4 +1,5 @@
-//! The section `kvstore`: the etcd of a ClusterMesh.
+//! The section `kvstore`: an etcd with the services of other clusters, as Cilium ClusterMesh writes
+//! them. It is off unless one of its settings is given.
 
 use std::path::PathBuf;
 
@@ -125,7 +126,7 @@ pub struct KvstoreSettings {
 }
 
 impl KvstoreSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             endpoints: self.endpoints.or(other.endpoints),

@@ -1,4 +1,4 @@
-//! The section `load_reports`: connections are told to an xDS server (LRS).
+//! The section `load_reports`: the xDS server (LRS) to which the agent reports its connections.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,8 @@ pub struct LoadSettings {
 }
 
 impl LoadSettings {
-    /// These settings, and others where these say nothing. A server is one setting, however it is given.
+    /// Fills each setting that is absent here with that of `other`. The address and the bootstrap
+    /// are one setting, because both name the server.
     pub(super) fn or(self, other: Self) -> Self {
         let has_server = self.server.is_some() || self.bootstrap.is_some();
         let (server, bootstrap) = match has_server {

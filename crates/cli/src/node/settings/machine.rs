@@ -1,4 +1,6 @@
-//! The section `machine`: the kernel's side of the agent, and its socket.
+//! The section `machine`: the cgroup, the pins and the maps in the kernel, and the socket of the
+//! agent. `crowfly node check` and `crowfly node clean` have the same defaults, so that they find
+//! what the agent made.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -59,7 +61,7 @@ pub struct MachineSettings {
 }
 
 impl MachineSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             cgroup: self.cgroup.or(other.cgroup),

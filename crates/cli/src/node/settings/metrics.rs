@@ -1,4 +1,4 @@
-//! The section `metrics`: the port that Prometheus asks.
+//! The section `metrics`: the port that Prometheus asks. It is off unless an address is given.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub struct MetricsSettings {
 }
 
 impl MetricsSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),

@@ -107,7 +107,7 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The settings of flags and environment, and of a file where these say nothing.
+    /// The settings of flags and environment. The file gives those that are absent there.
     pub(super) fn new(args: &NodeArgs, file: FileSettings) -> Self {
         let kubernetes = file.kubernetes.map(KubernetesSettings::switched_on);
         let (place, pod_cidrs) = args.place.clone().or(file.node).into_place();

@@ -1,4 +1,5 @@
-//! The setting `sources`: the order in which sources win.
+//! The setting `sources`: the order of the sources, because a ClusterIP belongs to the first source
+//! that has it.
 
 use std::fmt;
 

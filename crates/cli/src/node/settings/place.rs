@@ -1,4 +1,5 @@
-//! The section `node`: the place of the machine.
+//! The section `node`: the node and the zone of this machine. Services with internalTrafficPolicy
+//! or a traffic distribution choose backends by them.
 
 use clap::Args;
 use crowfly_node::{cidr::Cidr, model::Place};
@@ -35,7 +36,7 @@ pub struct PlaceSettings {
 }
 
 impl PlaceSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             name: self.name.or(other.name),

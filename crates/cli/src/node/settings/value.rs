@@ -1,4 +1,5 @@
-//! Values of settings, which flags and files write in the same way.
+//! Values of settings. Each type is read from a flag and from a file in the same way, so that a
+//! value is written alike in both.
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -1,4 +1,5 @@
-//! The section `xds`: an xDS server.
+//! The section `xds`: an xDS server as a source of services. The server is given either by its
+//! address and settings, or by a bootstrap file of gRPC that has all of them.
 
 use std::{fs, path::PathBuf};
 
@@ -107,7 +108,7 @@ pub struct XdsSettings {
 }
 
 impl XdsSettings {
-    /// These settings, and others where these say nothing.
+    /// Fills each setting that is absent here with that of `other`.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             server: self.server.or(other.server),

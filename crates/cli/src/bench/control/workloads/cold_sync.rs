@@ -1,4 +1,5 @@
-//! 200 clients that come at once and get 2,000 resources each, and then come back with what they have.
+//! 200 clients that come at once and get 2,000 resources each, as when a control plane restarts.
+//! Then they come back with the versions that they have, and the server should send them little.
 
 use std::time::Instant;
 

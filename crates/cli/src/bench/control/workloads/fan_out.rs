@@ -1,4 +1,5 @@
-//! 5,000 clients with one EDS resource, which changes.
+//! 5,000 clients with one EDS resource. A change of it is small and goes to all clients, so the
+//! workload shows the cost of a delivery.
 
 use std::time::Instant;
 

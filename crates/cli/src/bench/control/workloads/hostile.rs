@@ -1,4 +1,5 @@
-//! Well-behaved clients, with and without hostile ones beside them, in turn.
+//! Well-behaved clients, with and without hostile ones beside them. The two are measured in turn,
+//! so that other work of the machine slows both down alike.
 
 use std::time::{Duration, Instant};
 

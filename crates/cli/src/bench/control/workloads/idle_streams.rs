@@ -1,10 +1,11 @@
-//! 20,000 idle streams over 2,000 connections.
+//! 20,000 idle streams over 2,000 connections. They show the memory that a stream costs while
+//! nothing changes.
 //!
-//! Streams that are added to connections which have one already cost the memory of a stream. The first stream of
-//! a connection costs that and the connection's own. So the two are told apart.
+//! The first stream of a connection costs the memory of a stream and of the connection. Each
+//! further one costs that of a stream alone. The difference is the memory of the connection.
 //!
-//! The same streams to a server that does nothing with them cost the memory of HTTP/2 and gRPC. The rest of a stream's
-//! memory is the control plane's own state.
+//! A server that does nothing with its streams shows the memory of HTTP/2 and gRPC. The rest of a
+//! stream's memory is the control plane's own state.
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 

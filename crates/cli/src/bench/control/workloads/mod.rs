@@ -1,4 +1,5 @@
-//! The workloads: one file each.
+//! The workloads, one file each, and the conditions that they share. A workload has a small size
+//! too, because a smoke test runs all of them.
 
 mod churn;
 mod cold_sync;

@@ -1,4 +1,5 @@
 //! 100 clients with 1,000 clusters by state of the world, of which a tenth refuses every response.
+//! A server that sends a refused version again would never stop, so repeated responses are counted.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(super) async fn run(rig: &Rig) -> Result<Vec<Figure>, BenchError> {
     let end = plane.usage()?;
     sleep(AFTERMATH).await;
     let refusals = books.refusals() as f64;
-    // Each change is a new version, which a client may be sent once. So is the first state.
+    // The first state and each change are versions, each of which a client may be sent once.
     let necessary = (refusing * (changes + 1)) as f64;
     let resends = (refusals - necessary).max(0.0) / refusals.max(1.0);
     let [p50, p99] = percentiles(&latencies, [288.0, 605.0]);
