@@ -1,5 +1,5 @@
-//! Checks a configuration without serving it, as its clients would read it: for `crowfly validate`, and for programs
-//! that check a file before they replace it.
+//! Checks a configuration without serving it, as its clients would read it. `crowfly validate`
+//! needs it, and programs that check a file before they replace another.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -85,7 +85,7 @@ pub struct ClientProblem {
 pub enum Severity {
     /// The control plane does not serve it, or its clients refuse it.
     Error,
-    /// It is served, and may be a mistake.
+    /// The control plane serves it all the same, and it may be a mistake.
     Warning,
     /// A client would refuse it, but the resource looks as if it is for others.
     Note,

@@ -49,11 +49,12 @@ impl Family {
 pub(crate) enum Form {
     /// Resources as they are. The lists of aggregates may be resources of their own (gRFC A99).
     AsIs,
-    /// For node agents ([`crate::agents`]).
+    /// The resources for node agents ([`crate::agents`]).
     Agent,
-    /// For Envoys ([`crate::envoy`]).
+    /// The resources for Envoys ([`crate::envoy`]).
     Envoy,
-    /// For all others: the lists of all aggregates are inside the clusters ([`crate::inline`]).
+    /// The resources for all other clients. The lists of all aggregates are inside the clusters
+    /// ([`crate::inline`]).
     Inline,
 }
 

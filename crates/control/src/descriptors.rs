@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(error, "message `x.Y` is not known");
     }
 
-    /// As protobuf's JSON form of `Any` has it.
+    /// The form is that of `Any` in the JSON form of protobuf.
     #[test]
     fn a_well_known_message_is_a_value() {
         let any = Any {

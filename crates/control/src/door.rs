@@ -1,5 +1,6 @@
-//! Checks that gRPC clients accept what they are sent: a resource that they would refuse is an error of
-//! the configuration, because a client that refuses a resource goes on with an old one, and its user is not told.
+//! Checks that gRPC clients accept what they are sent. A resource that they would refuse is an
+//! error of the configuration. A client that refuses a resource goes on with an old one, and its
+//! user is not told.
 //!
 //! A gRPC client asks for the listener of its target, and then for what that leads to, by name. So a resource is
 //! for gRPC clients if a listener with `api_listener` leads to it. Everything else is for Envoys and node agents,
@@ -63,8 +64,8 @@ impl Refusal {
         Self::new(&resource.any, Maker::of(resource))
     }
 
-    /// Reads a resource as gRPC clients do. gRFC A99 counts as on, because clients without it are sent another
-    /// form ([`crate::inline`]), which is read by the same rules.
+    /// Reads a resource as gRPC clients do. gRFC A99 counts as on. Clients without it are sent
+    /// another form ([`crate::inline`]), which is read by the same rules.
     fn new(any: &Any, maker: Maker) -> Option<Self> {
         let read = match any.type_url.as_str() {
             Cluster::TYPE_URL => read::<Cluster>,
@@ -103,7 +104,7 @@ fn read<R: ResourceType<Context = Features>>(bytes: &[u8]) -> Option<(&'static s
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     refused: BTreeSet<ResourceKey>,
-    /// Those that a client can come to, with the listener where it begins.
+    /// The refused resources that a client can come to, with the listener where it begins.
     reached: BTreeMap<ResourceKey, Arc<str>>,
     is_due: bool,
     /// The number of times that ways were walked.

@@ -1,4 +1,4 @@
-//! How a stream ends: who ended it, and what its client is told.
+//! The end of a stream: the side that ended it, and the status that its client is told.
 //!
 //! A client that does not read cannot be told, and HTTP/2 would hold its stream for ever. So each end
 //! that is ours has a time limit.

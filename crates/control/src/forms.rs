@@ -59,7 +59,7 @@ impl FormKey {
     }
 }
 
-/// A sign that somebody uses a snapshot. It is not made again while a clone of it exists.
+/// A sign that a snapshot is in use. It is not made again while a clone of it exists.
 pub(crate) type InUse = Arc<()>;
 
 /// All snapshots that are in use.

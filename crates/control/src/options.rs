@@ -1,4 +1,5 @@
-//! The settings of a control plane, and the reasons why it does not start.
+//! The settings of a control plane, and the reasons why it does not start. They are types of the
+//! library, so that a program can run a control plane without the command.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -67,7 +68,8 @@ pub enum StartError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
-    /// A port without TLS has an address that other machines can reach, and nobody allowed it.
+    /// A port without TLS has an address that other machines can reach, and the options do not
+    /// allow it.
     #[error(
         "{purpose} on {address} would be without TLS, and other machines can reach it: give \
          certificates (ADS alone has TLS), listen on a loopback address such as 127.0.0.1, or allow \

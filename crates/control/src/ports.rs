@@ -1,4 +1,4 @@
-//! The ports of a control plane, and who can reach them.
+//! The ports of a control plane, and the machines that can reach them.
 //!
 //! A port without TLS gives the configuration of all services to anybody who can reach it. So it is
 //! on a loopback address, unless the operator says that others are meant to reach it.
@@ -41,7 +41,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// This port without TLS, and no admin pages.
+    /// A port at this address without TLS, and no admin pages.
     pub fn new(listen: SocketAddr) -> Self {
         Self {
             listen,
@@ -53,31 +53,31 @@ impl Ports {
         }
     }
 
-    /// With admin pages at this address.
+    /// Adds admin pages at this address.
     pub fn admin(mut self, address: SocketAddr) -> Self {
         self.admin = Some(address);
         self
     }
 
-    /// With TLS for ADS and load reports.
+    /// Serves `listen` with TLS, by these files.
     pub fn tls(mut self, files: ServerFiles) -> Self {
         self.tls = Some(files);
         self
     }
 
-    /// Without the status of clients (CSDS).
+    /// Leaves out the status of clients (CSDS).
     pub fn without_csds(mut self) -> Self {
         self.csds = false;
         self
     }
 
-    /// With ports that other machines can reach without TLS.
+    /// Allows ports without TLS that other machines can reach.
     pub fn insecure(mut self) -> Self {
         self.insecure = true;
         self
     }
 
-    /// With other limits.
+    /// Sets the most that clients may take.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

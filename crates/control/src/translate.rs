@@ -49,8 +49,8 @@ use crate::service::{Endpoint, Health, Locality, Service, Treatment};
 
 /// The resources of a catalog.
 ///
-/// A name that two definitions claim is an error. A resource that gRPC clients would refuse is an error too, if one
-/// can come to it, so that it is found here and not by the clients.
+/// A name that two definitions claim is an error. A resource that gRPC clients would refuse is an
+/// error too, if such a client can come to it. So it is found here and not by the clients.
 pub fn translate(catalog: &Catalog) -> Result<Snapshot, ConfigErrors> {
     let written = catalog.written();
     let translated: Vec<_> = written

@@ -29,7 +29,7 @@ pub(crate) use locate::Locator;
 pub struct ConfigFile {
     /// The path of the file, as errors show it.
     pub path: PathBuf,
-    /// Its contents: YAML or JSON.
+    /// The contents of the file: YAML or JSON.
     pub text: String,
 }
 
@@ -116,7 +116,7 @@ impl DefinitionKey {
         &self.name
     }
 
-    /// Its kind.
+    /// The kind of the definition.
     pub fn kind(&self) -> &DefinitionKind {
         &self.kind
     }

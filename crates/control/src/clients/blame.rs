@@ -30,8 +30,8 @@ pub(super) fn named<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) ->
     found
 }
 
-/// All places where a name stands alone. The text is read once, however many names there are: the
-/// names in order that begin as the text does are a range, which each byte makes smaller.
+/// All places where a name stands alone. The text is read once, however many names there are. The
+/// sorted names that begin as the text does are a range, and each byte makes the range smaller.
 fn matches(text: &[u8], names: &[&[u8]]) -> Vec<Match> {
     let mut sorted: Vec<usize> = (0..names.len()).collect();
     sorted.sort_by_key(|&name| names[name]);
@@ -104,7 +104,8 @@ mod tests {
         assert_eq!(named("x", [""]), [false]);
     }
 
-    /// The same by a search for each name, the longest first.
+    /// Finds the names by a search for each, the longest first. It is slower and simpler than
+    /// [`named`], so a test compares the two.
     fn searched(text: &str, names: &[String]) -> Vec<bool> {
         let mut longest_first: Vec<usize> = (0..names.len()).collect();
         longest_first.sort_by_key(|&name| std::cmp::Reverse(names[name].len()));

@@ -1,4 +1,5 @@
-//! The books about one stream: when its client was sent something, and how it answered.
+//! The record of one stream: when its client was sent something, and how it answered. The server
+//! half of the protocol keeps no times and no reasons, so they are kept here.
 
 use std::borrow::Cow;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use crowfly_xds::{RequestOutcome, Response, ServerHalf, shared_type_url};
 use super::answers::{Answers, Since};
 use crate::metrics::Metrics;
 
-/// The books about one stream, by type.
+/// The record of one stream, by type.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     metrics: Metrics,

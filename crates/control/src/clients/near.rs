@@ -1,4 +1,5 @@
-//! Finds names that are spelled nearly alike, for somebody who mistyped one.
+//! Finds names that are spelled nearly alike, because an operator who mistyped a name wants to see
+//! the right one.
 
 use std::collections::BTreeSet;
 

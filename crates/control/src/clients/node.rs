@@ -1,4 +1,5 @@
-//! The node of a client, as an operator sees it.
+//! The node of a client, as pages show it to an operator. The version is one text, because xDS has
+//! two forms of it.
 
 use crowfly_model::grpc::endpoints::LocalityId;
 use envoy_types::pb::envoy::config::core::v3::Node;

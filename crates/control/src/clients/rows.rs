@@ -1,4 +1,5 @@
-//! The rows that pages show of a stream, worked out from its server half and its books.
+//! The rows that pages show of a stream. They are worked out from its server half and its record
+//! when a page is asked for. So a stream keeps no second copy of its state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub(crate) struct RowRefusal {
     pub(crate) one_of: usize,
 }
 
-/// One moment on both clocks: the books have the monotonic one, and pages the other.
+/// One moment on both clocks: the record of a stream has the monotonic one, and pages the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) monotonic: Instant,

@@ -1,4 +1,5 @@
-//! The books of a stream, with both variants of the protocol and a clock that the tests set.
+//! Tests of the record of a stream, with both variants of the protocol. The tests set the clock,
+//! because pages show times.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -85,7 +86,7 @@ impl Ask for DeltaSubscription {
     }
 }
 
-/// One stream, its books, and a clock.
+/// One stream, its record, and a clock.
 struct World<H> {
     half: H,
     ledger: Ledger,
@@ -510,7 +511,7 @@ fn a_refusal_of_many_ends_for_each_alone() {
     assert_eq!((of.state, of.refused), (State::Nacked, 1));
 }
 
-/// The books of many names that are sent while many are unanswered take time in proportion to their number. Two lists
+/// Names that are sent while many are unanswered take time in proportion to their number. Two lists
 /// of this length have a billion pairs.
 #[test]
 fn many_unanswered_names_are_not_compared_with_each_other() {

@@ -1,4 +1,5 @@
-//! The contents of the resources that the suite names.
+//! The contents of the resources that the suite names. Each change has a number that is part of the
+//! content, so that a changed resource differs from the one before.
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints, Listener, RouteConfig};

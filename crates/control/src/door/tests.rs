@@ -1,4 +1,5 @@
-//! Tests of what is refused at the door, and of what is not.
+//! Tests of the resources that are refused because gRPC clients would refuse them, and of those
+//! that are served all the same.
 
 use crowfly_source::Event;
 use crowfly_source::files::Document;
@@ -45,8 +46,8 @@ fn said(texts: &[&str]) -> Result<Vec<String>, String> {
 const REFUSED: &str = "mesh.yaml:17:9: resources[2].type: a gRPC client refuses this cluster, which xds:///web leads \
     to: expected EDS or LOGICAL_DNS, got STATIC";
 
-/// K-01: a cluster that gRPC clients refuse is an error if an API listener leads to it, with its place and the
-/// words of the client.
+/// K-01: a cluster that gRPC clients refuse is an error if an API listener leads to it. The error
+/// has its place and the words of the client.
 #[test]
 fn clients_would_refuse_it() {
     assert_eq!(

@@ -1,4 +1,5 @@
-//! A connection of a client, with TLS or without, which can be closed from our side.
+//! A connection of a client, with TLS or without. The server can close it at once, because a client
+//! that does not read would hold it open for ever.
 
 use std::future::Future;
 use std::io;

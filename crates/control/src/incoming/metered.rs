@@ -15,7 +15,7 @@ use super::Share;
 const HEAD: usize = 5;
 
 /// A body of gRPC messages. The largest message so far is on the account of the client until the
-/// stream ends, because the buffer in which a message is put together keeps its size.
+/// stream ends. The reason is that the buffer in which a message is put together keeps its size.
 #[derive(Debug)]
 pub(crate) struct Metered {
     body: Body,

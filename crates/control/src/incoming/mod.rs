@@ -58,7 +58,7 @@ struct ConnectionSetup {
 /// The reason why a connection is not used.
 #[derive(Debug)]
 struct Refusal {
-    /// For the metrics.
+    /// The kind of the reason, which is a label of the metrics.
     kind: &'static str,
     text: String,
 }

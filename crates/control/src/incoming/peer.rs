@@ -1,4 +1,5 @@
-//! The other end of a connection, and the account of everything that is held for it.
+//! The other end of a connection, and the account of everything that is held for it. All streams of
+//! a connection share the account, so that a client gets no more by opening more of them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

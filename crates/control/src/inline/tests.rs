@@ -1,4 +1,5 @@
-//! Tests of the view without lists that are resources.
+//! Tests of the view for clients that do not read lists of aggregates as resources (gRFC A99): each
+//! list is inside its cluster.
 
 use super::*;
 use crate::{Catalog, ConfigFile, translate};

@@ -126,7 +126,7 @@ struct TriggerLabel {
 pub(crate) enum Trigger {
     /// A file changed.
     File,
-    /// Somebody asked for it.
+    /// The program that runs the control plane asked for it, as `crowfly control` does at SIGHUP.
     Request,
 }
 

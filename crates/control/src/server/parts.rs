@@ -1,4 +1,5 @@
-//! The parts that the ports of a control plane share, and the tasks that serve the ports.
+//! The parts that the ports of a control plane share, and the tasks that serve the ports. They are
+//! made together, because every port shows the same store, clients and loads.
 
 use std::io;
 use std::net::SocketAddr;

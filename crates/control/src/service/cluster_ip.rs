@@ -1,4 +1,5 @@
-//! The ClusterIPs of a service, which node agents route (CFP-30235).
+//! The ClusterIPs of a service, which node agents route (CFP-30235). The rules of agents are
+//! checked here, so that the author of the file is told of a bad address.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -67,7 +68,7 @@ pub(crate) enum TrafficDistribution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientIpAffinity {
     Off,
-    /// For as long as agents do it by default.
+    /// The affinity lasts as long as agents have it by default.
     On,
     For(Time),
 }
@@ -155,7 +156,7 @@ impl Service {
         v.field("ports", |v| check_ports(&self.ports, v));
     }
 
-    /// Without a ClusterIP, these keys would have no effect.
+    /// Refuses keys that have no effect without a ClusterIP.
     fn refuse_without_cluster_ip(&self, v: &mut Validator) {
         let keys = [
             ("ports", !self.ports.is_empty()),

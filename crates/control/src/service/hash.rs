@@ -1,4 +1,5 @@
-//! The values that decide which endpoint of a `ring_hash` service a call goes to (gRFC A42).
+//! The values that decide which endpoint of a `ring_hash` service a call goes to (gRFC A42). Calls
+//! with equal values go to one endpoint, as long as the endpoints stay.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};

@@ -1,4 +1,5 @@
-//! The limits of a service: circuit breakers (gRFC A32).
+//! The limits of a service: circuit breakers (gRFC A32). gRPC obeys the limit of open calls alone,
+//! and the others are for Envoys.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,6 @@
-//! Reports of a service's load, which clients send to the control plane (gRFC A27).
+//! Reports of a service's load, which clients send to the control plane (gRFC A27). A measurement
+//! that gRPC would ignore is refused, so that an operator does not wait for a figure that never
+//! comes.
 
 use std::fmt;
 

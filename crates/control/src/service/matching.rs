@@ -1,4 +1,5 @@
-//! The calls that a route is for (gRFC A28).
+//! The calls that a route is for (gRFC A28). Paths and prefixes are checked here, because gRPC
+//! leaves out a route whose path no call can have.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
@@ -208,7 +209,7 @@ impl<'de> Deserialize<'de> for Range {
     }
 }
 
-/// gRPC leaves out a route with any other path (gRFC A28).
+/// Reads a path. gRPC leaves out a route with a path of any other form (gRFC A28).
 fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     parsed(
         deserializer,
@@ -225,7 +226,7 @@ fn path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D:
     )
 }
 
-/// gRPC leaves out a route with any other prefix (gRFC A28).
+/// Reads a prefix. gRPC leaves out a route with a prefix of any other form (gRFC A28).
 fn prefix<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     parsed(
         deserializer,

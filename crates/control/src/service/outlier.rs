@@ -1,4 +1,5 @@
-//! The ejection of endpoints whose calls fail more often than others' do (gRFC A50).
+//! The ejection of endpoints whose calls fail more often than others' do (gRFC A50). A percentage
+//! with which no endpoint would ever be ejected is refused, because it would have no effect.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +12,7 @@ use super::text::{Percent, Time, parsed, unlike};
 /// Millionths in one percent.
 const PERCENT: u32 = 10_000;
 
-/// The largest factor of the standard deviation. Nobody needs more than 10.
+/// The largest factor of the standard deviation. Useful factors are below 10.
 const MAX_FACTOR: f64 = 1_000.0;
 
 /// Outlier detection. A value that is not given has the default of gRFC A50.

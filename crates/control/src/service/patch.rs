@@ -1,4 +1,5 @@
-//! A service in a view: the fields that are written there, over those of the service that all clients have.
+//! A service in a view: the fields that are written there, over those of the service that all
+//! clients have. The other fields follow the base, so a change of the base reaches the view too.
 
 use crowfly_source::yaml::{Node, Problem};
 

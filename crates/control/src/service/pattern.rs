@@ -1,4 +1,5 @@
-//! Patterns for texts: values of headers, and names in certificates.
+//! Patterns for texts: values of headers, names in certificates, and ids and clusters of clients.
+//! One type reads them all, so that a pattern is written alike everywhere.
 
 use std::fmt;
 

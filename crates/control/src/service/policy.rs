@@ -1,4 +1,5 @@
-//! The balancing policy of a service.
+//! The balancing policy of a service. Its bounds are those of gRPC (gRFC A42, A48), so that a bad
+//! value is refused here and not by the clients.
 
 use std::fmt;
 

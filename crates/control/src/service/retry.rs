@@ -1,4 +1,5 @@
-//! The retries of a route (gRFC A44).
+//! The retries of a route (gRFC A44). Values that gRPC does not obey, or that lose calls, are
+//! refused with the reason.
 
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ pub(crate) enum Retriable {
     Unavailable,
 }
 
-/// The time before a retry: random, and at most `base` before the first one, twice as much before
-/// each further one, and never more than `max`.
+/// The time before a retry, which is random. It is at most `base` before the first one, twice as
+/// much before each further one, and never more than `max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Backoff {
     pub(crate) base: Time,

@@ -1,4 +1,5 @@
-//! The routes of a service: where calls go, and how they are treated on the way.
+//! The routes of a service: where calls go, and how they are treated on the way. Their order
+//! counts, because the first route that is for a call decides about it.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Session affinity: the calls of a session go to one endpoint, by a cookie (gRFC A55).
+//! Session affinity: the calls of a session go to one endpoint, by a cookie (gRFC A55). The cookie
+//! holds the endpoint, so no server has to remember the session.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};

@@ -1,4 +1,5 @@
-//! A setting that a service has for all of its routes, and that a route can replace.
+//! A setting that a service has for all of its routes, and that a route can replace. It knows
+//! `none` apart from absence, because a route without a value has that of its service.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -194,8 +194,8 @@ impl<'de> Deserialize<'de> for NonEmpty {
     }
 }
 
-/// The name of a header, in lower case as HTTP/2 has it. gRPC never looks at binary headers when it
-/// chooses a route (gRFC A28), nor when it hashes (gRFC A42), so they are refused.
+/// The name of a header, in lower case as HTTP/2 has it. Binary headers are refused, because gRPC
+/// ignores them when it chooses a route (gRFC A28) and when it hashes (gRFC A42).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeaderName(pub(crate) String);
 

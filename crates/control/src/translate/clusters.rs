@@ -4,8 +4,8 @@
 //! locality weights.
 //!
 //! The settings of a service are those of its own endpoints. Its TLS is also that of its DNS names,
-//! because these stand in for the endpoints and would be reached in plaintext otherwise. So do load
-//! reports, because calls to these names are load of the service.
+//! because these stand in for the endpoints and would be reached in plaintext otherwise. Load
+//! reports are for these names too, because calls to them are load of the service.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -146,8 +146,8 @@ fn own_name(service: &Service) -> String {
     format!("{}/endpoints", service.name)
 }
 
-/// The service to which the cluster of this name belongs by its name, if it is not the cluster that
-/// calls to the service are routed to.
+/// The service whose name is a part of the name of this cluster. `None` for all other names, and
+/// for the cluster that calls to the service are routed to.
 pub(crate) fn service_of_cluster(cluster: &str) -> Option<&str> {
     let own = cluster.strip_suffix("/endpoints");
     own.or_else(|| cluster.split_once("/dns:").map(|(service, _)| service))

@@ -1,4 +1,5 @@
-//! The faults of a route, as the fault filter takes them (gRFC A33).
+//! The faults of a route, as the fault filter takes them (gRFC A33). They are in the routes and not
+//! in the listener, so that an Envoy with these routes has them too.
 
 use common::fault_delay::{FaultDelaySecifier, HeaderDelay};
 use envoy_types::pb::envoy::extensions::filters::common::fault::v3 as common;

@@ -1,4 +1,6 @@
-//! The API listener of a service: where its routes are, and the filters that calls pass.
+//! The API listener of a service: where its routes are, and the filters that calls pass. A service
+//! has only the filters that its routes use, because a client refuses a listener with an unknown
+//! filter (gRFC A39).
 
 use envoy_types::pb::envoy::config::listener::v3 as listener;
 use envoy_types::pb::envoy::extensions::filters::http::fault::v3::HttpFault;

@@ -1,4 +1,5 @@
-//! Outlier detection of a cluster (gRFC A50).
+//! Outlier detection of a cluster (gRFC A50). No switch is left to its default, because clients
+//! differ on what an absent value means.
 
 use std::num::NonZeroU32;
 

@@ -1,4 +1,5 @@
-//! The route configuration of a service.
+//! The route configuration of a service, which gRPC clients and Envoys read alike. Where their
+//! defaults differ, as for timeouts, the value is written.
 
 use std::time::Duration;
 

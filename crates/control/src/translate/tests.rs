@@ -200,8 +200,8 @@ resources:
     assert_eq!(config["value"]["f"]["h"], 2.0);
 }
 
-/// A new field of services must not change those that do not have it, or every client of a fleet gets
-/// everything again when the control plane is upgraded.
+/// A new field of services must not change those that do not have it. Otherwise every client of a
+/// fleet gets everything again when the control plane is upgraded.
 #[test]
 fn versions_stay_from_one_release_to_the_next() {
     let snapshot = snapshot(

@@ -1,4 +1,8 @@
-//! Finds the problems of views.
+//! Finds the problems of views: names that do not exist, views that no client can have, and
+//! services that do not fit together.
+//!
+//! Each problem names its place in the files, so that an operator can mend it before clients are
+//! sent anything.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The resources that gRPC clients of a view refuse ([`crate::door`]).
+//! The resources that gRPC clients of a view refuse ([`crate::door`]). Each view is checked by
+//! itself, because it may lead its clients to resources that clients of the base do not come to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use crate::translate::{Made, ResourceKey};
 /// The refused resources of one view.
 #[derive(Debug, Default)]
 pub(super) struct DoorOfView {
-    /// Those that the view itself has, with their places.
+    /// The refused resources that the view itself has, with their places.
     own: BTreeMap<ResourceKey, (Arc<Refusal>, Origin)>,
-    /// Those that a client can come to, with the listener where it begins. Resources of the base are among them if
-    /// clients of the base cannot come to them.
+    /// The refused resources that a client can come to, with the listener where it begins.
+    /// Resources of the base are among them if clients of the base cannot come to them.
     reached: BTreeMap<ResourceKey, Arc<str>>,
     is_up_to_date: bool,
 }

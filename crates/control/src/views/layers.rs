@@ -1,7 +1,8 @@
 //! Works out the resources in which each view differs from the base.
 //!
-//! A view gives fields of services, so its services depend on those of the base. A layer is worked out again only if
-//! its view changed, if a service that it mentions changed, or if services were added, removed or lead elsewhere.
+//! A view gives fields of services, so its services depend on those of the base. A layer is worked
+//! out again only if its view or a service that it mentions changed. If a service is added, removed
+//! or leads elsewhere, all layers are worked out again.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
-//! The clients that a view is for, by what they say about themselves.
+//! The conditions of a view on its clients: id, cluster, locality, metadata and kind.
+//!
+//! Conditions can also be compared, because a view is an error if an earlier one takes all of its
+//! clients.
 
 use std::collections::BTreeMap;
 use std::fmt;

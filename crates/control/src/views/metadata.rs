@@ -1,4 +1,5 @@
-//! The metadata that a view asks for.
+//! The metadata that a view asks for. Of a mapping, only the keys that the view writes count,
+//! because clients may have more metadata than the view is about.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,7 @@
-//! Lays the resources of a view over the base.
+//! Lays the resources of a view over the base, and follows the changes of both.
+//!
+//! The view shares with the base all resources that it does not name. So a view costs memory for
+//! its own resources alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reads a view.
+//! Reads a view from its place in a file. Reading goes on after a problem, so that an operator is
+//! told all problems of a view at once.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of the problems of views, and of what is said aloud about them.
+//! Tests of the problems of views, and of the warnings about them.
 
 use crowfly_source::Event;
 use crowfly_source::files::Document;

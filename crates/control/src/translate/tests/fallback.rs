@@ -42,7 +42,8 @@ fn a_list_of_fallbacks_can_be_a_resource_of_its_own() {
     assert!(list.unwrap().wrapped);
 }
 
-/// Then a fallback more or less is a change of the list alone, and the cluster stays as it is.
+/// If the list is a resource, a fallback more or less changes the list alone. The cluster stays as
+/// it is.
 #[test]
 fn a_list_that_is_a_resource_changes_without_the_cluster() {
     let list = |fallback: &str| {
@@ -103,7 +104,7 @@ services:
     assert_eq!(names, expected);
 }
 
-/// A name that we make may be one that somebody gave already.
+/// A name that we make may be one that the file gives already.
 #[test]
 fn names_that_are_taken_are_errors() {
     let catalog = catalog(

@@ -241,8 +241,8 @@ fn tls_is_in_the_cluster() {
     "#);
 }
 
-/// The settings of a service with fallbacks are those of its own endpoints; a DNS name stands in for
-/// these, so it is not reached in plaintext either.
+/// The settings of a service with fallbacks are those of its own endpoints. A DNS name stands in
+/// for these, so it is not reached in plaintext either.
 #[test]
 fn settings_of_a_service_with_fallbacks_are_those_of_its_endpoints() {
     let snapshot = snapshot(
