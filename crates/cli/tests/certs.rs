@@ -1,4 +1,5 @@
-//! `crowfly certs` as a process.
+//! `crowfly certs` as a process. It writes private keys, so the tests check their permissions and
+//! that no file is overwritten.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! The output of the binary for wrong usage and for `--help`.
+//! The binary as a process: its errors, its help, its completions and its benchmarks, which scripts
+//! read.
 
 #![allow(
     clippy::unwrap_used,
@@ -121,7 +122,8 @@ async fn flags_may_come_from_the_environment() {
     );
 }
 
-/// All workloads with few clients. What does not depend on the speed of the machine is as promised.
+/// All workloads with few clients. Figures that do not depend on the speed of the machine are as
+/// promised.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn bench_control_reports_every_workload() {

@@ -1,4 +1,5 @@
-//! `crowfly control` as a process, and `crowfly load` over it.
+//! `crowfly control` as a process, and `crowfly load` over it. The tests read its log and send it
+//! signals, which only a process has.
 
 #![allow(
     clippy::unwrap_used,
@@ -117,8 +118,8 @@ async fn a_reload_that_takes_something_away_is_a_warning() {
     assert_eq!(rest, None, "there is no admin port");
 }
 
-/// V-12: a cluster whose list does not exist is told at the start, when a client is not sent it, and again when a
-/// change takes the list away. A warning that stands is only counted.
+/// V-12: a cluster whose list does not exist is told at the start, and when a client is not sent
+/// it. It is told again when a change takes the list away. A warning that stands is only counted.
 #[tokio::test]
 async fn a_cluster_without_its_list_is_told() {
     let directory = tempfile::tempdir().unwrap();

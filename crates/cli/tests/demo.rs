@@ -1,4 +1,5 @@
-//! The demo as a user runs it.
+//! `crowfly demo` as a process. Its children are processes too, so the tests also check that none
+//! outlives it.
 
 #![allow(
     clippy::unwrap_used,

@@ -121,8 +121,9 @@ fn arguments_and_variables_of_the_manifests_are_those_of_the_command() {
     }
 }
 
-/// The agent is in the network of the node, where its probes ask, and sees the cgroups and the bpffs of the node at the
-/// paths that it is told. It writes to the bpffs, and to the folder of its socket.
+/// The agent is in the network of the node, where its probes ask. It sees the cgroups and the bpffs
+/// of the node at the paths that it is told. It writes to the bpffs, and to the folder of its
+/// socket.
 #[test]
 fn the_agent_sees_the_node_where_it_is_told_to() {
     let daemon_set = daemon_set();

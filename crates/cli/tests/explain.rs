@@ -1,4 +1,5 @@
-//! `crowfly explain` over real sockets: its output and its exit codes.
+//! `crowfly explain` over real sockets: its output, and its exit codes, which scripts rely on. One
+//! test compares its verdict with a real call.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Everything that tonic's generated code can do with a channel, it can do with crowfly's: the test
-//! service's client compiles with each, and calls a server of tonic's through it.
+//! tonic's generated code can use crowfly's channel wherever it can use tonic's. The client of the
+//! test service compiles with each, and calls a server of tonic's through it.
 
 #![allow(
     clippy::unwrap_used,

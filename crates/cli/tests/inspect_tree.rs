@@ -212,7 +212,7 @@ fn shop(dead: SocketAddr, busy: SocketAddr) -> Resources {
     let near = endpoints("near")
         .drop("throttle", 100_000)
         .locality("eu/a", 3, [dead]);
-    // Nobody is there either, but nobody looks.
+    // This address is dead too, but the spare cluster is never needed.
     let spare = endpoints("spare").locality("us/b", 1, [dead]);
     Resources::new()
         .with(listener("shop").routes(routes("").host("*").route("/", "shop")))

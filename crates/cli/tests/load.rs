@@ -1,4 +1,4 @@
-//! The load generator against real backends.
+//! The load generator against real backends: every call is counted once, also when a backend dies.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! `crowfly loads` and a control plane, to which a bare client reports.
+//! `crowfly loads` and a control plane. A bare client reports to it, so that every figure of the
+//! table is known.
 
 #![allow(
     clippy::unwrap_used,

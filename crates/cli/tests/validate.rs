@@ -1,4 +1,4 @@
-//! `crowfly validate` as a process.
+//! `crowfly validate` as a process: its output, and its exit codes, which scripts rely on.
 
 #![allow(
     clippy::unwrap_used,
@@ -126,8 +126,8 @@ async fn refusals_of_grpc_clients_are_errors() {
     );
 }
 
-/// K-09: a listener without an address is for node agents, so what they refuse is an error. What an Envoy may
-/// use is a note.
+/// K-09: a listener without an address is for node agents, so what they refuse is an error. A
+/// refusal of a resource that an Envoy may use is a note.
 #[tokio::test]
 async fn refusals_of_node_agents_are_errors_if_it_is_theirs() {
     let (code, said) = validate(AGENTS, &["--notes"]).await;

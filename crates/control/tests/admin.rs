@@ -68,7 +68,8 @@ async fn a_part_of_the_snapshot_can_be_asked_for() {
     assert!(told.contains("nmae"), "{told}");
 }
 
-/// Who has what, and who refused what and why.
+/// The page of clients shows the versions that each accepted, and those that it refused, with the
+/// reason.
 #[tokio::test]
 async fn clients_are_shown_with_what_they_accepted_and_refused() {
     let plane = plane(&service("payments", 1)).await;

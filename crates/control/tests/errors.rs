@@ -1,4 +1,5 @@
-//! What an operator reads when a file is wrong.
+//! The errors that an operator reads when a file is wrong: each has the file, the place, and what
+//! was expected there.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -129,8 +130,8 @@ services:
     "#);
 }
 
-/// gRPC would come out of a circle; but nobody means one, and each service has to be the last
-/// resort of something else.
+/// gRPC would come out of a circle. A circle is refused all the same, because each service in it
+/// would be the last resort of another.
 #[test]
 fn circles_of_fallbacks() {
     let text = r#"
@@ -425,7 +426,8 @@ fn endless_nesting_is_an_error() {
     insta::assert_snapshot!(errors(&text), @"control.yaml:1:13: resources[0]: expected a resource with `@type`, or `name` and `resource`");
 }
 
-/// A file is empty for a moment while it is written anew; what it says then deletes everything.
+/// A file is empty for a moment while it is rewritten. If it were served then, everything would be
+/// deleted.
 #[test]
 fn an_empty_file_is_refused_unless_that_is_allowed() {
     let read = |text: &str| ConfigFile {

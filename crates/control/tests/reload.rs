@@ -1,4 +1,5 @@
-//! Configuration files that change while they are served.
+//! Configuration files that change while they are served. A change that is bad or half-written must
+//! leave the last good configuration in force.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
@@ -68,8 +69,8 @@ async fn a_file_that_is_written_again_is_read_again() {
     }
 }
 
-/// As editors and configuration management do it; twice, since a watch on the file itself would
-/// see the first time only.
+/// Editors and configuration management replace a file by a rename. The test does it twice, because
+/// a watch on the file itself would see only the first time.
 #[tokio::test]
 async fn a_file_that_is_replaced_by_rename_is_read_again() {
     let dir = dir_with("control.yaml", &service("a", 1));
@@ -160,8 +161,8 @@ async fn a_bad_file_leaves_the_last_good_snapshot_serving() {
     assert_eq!(names(&plane), ["b"]);
 }
 
-/// `generator > control.yaml` truncates first and writes later; whatever is read in between, the
-/// fleet stays.
+/// `generator > control.yaml` truncates first and writes later. The fleet stays as it is if the
+/// file is read in between.
 #[tokio::test]
 async fn a_file_that_becomes_empty_deletes_nothing() {
     let dir = dir_with("control.yaml", &service("a", 1));
@@ -182,7 +183,7 @@ async fn a_file_that_becomes_empty_deletes_nothing() {
     );
 }
 
-/// As when a volume is not mounted yet.
+/// A directory may be empty because a volume is not mounted yet.
 #[tokio::test]
 async fn a_directory_that_becomes_empty_deletes_nothing() {
     let dir = dir_with("a.yaml", &service("a", 1));

@@ -229,7 +229,8 @@ views: [{ name: v, match: { id: v-1 }, services: [{ name: pay, fallback: [other]
     assert!(read::<Cluster>(&response).eds_cluster_config.is_some());
 }
 
-/// V-10: a client whose view changes under it is sent the difference, and nobody else is.
+/// V-10: a client whose view changes under it is sent the difference. Other clients are sent
+/// nothing.
 #[tokio::test]
 async fn a_changed_view_reaches_its_clients() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Another program changes the maps: a comparison finds it and repairs it.
+//! Comparisons of the maps with what they should be. They find and repair entries that another
+//! program changed or deleted.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,5 +1,5 @@
-//! Kubernetes objects, as files that a reviewer can read: what `kubectl get -o yaml` prints in, the table
-//! out; then the order in which objects come.
+//! Kubernetes objects, as files that a reviewer can read: the YAML of `kubectl get -o yaml`, and
+//! the table that follows from it. Other tests change the order in which objects come.
 //!
 //! Each file of `tests/kubernetes` is one situation, with the node's place in a first comment. The table
 //! is kept by `CROWFLY_REGENERATE=1 cargo test -p crowfly-node --test kubernetes`.
@@ -203,8 +203,8 @@ fn an_agent_may_have_a_proxy_name() {
     assert_eq!(table(&cluster.services), expected);
 }
 
-/// Objects without an end do not fill the memory: those beyond the room are refused and counted, the others serve, and
-/// room that becomes free is used.
+/// Objects without an end do not fill the memory. Those beyond the room are refused and counted,
+/// and the others serve. Room that becomes free is used.
 #[test]
 fn there_is_room_for_so_many_objects() {
     let mut cluster = Cluster::new();

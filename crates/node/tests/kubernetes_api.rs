@@ -1,7 +1,7 @@
 //! Kubernetes as a source, over HTTP, against an API server that fails as each test tells it to.
 //!
-//! A real cluster does not fail on demand. What needs no failure is in `kubernetes_cluster.rs`, and runs against a real
-//! one as well.
+//! A real cluster does not fail on demand. Tests that need no failure are in
+//! `kubernetes_cluster.rs`, and run against a real cluster as well.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

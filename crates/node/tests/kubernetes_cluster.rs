@@ -139,7 +139,7 @@ async fn services_without_frontends_are_left_alone() {
         for object in [headless, external, foreign] {
             server.apply(object);
         }
-        // What comes after them is told after them.
+        // Services are told in order. So an agent that has `web` has heard of the three above.
         server.apply(server.service("web"));
         server.apply(slice("web-1", "web", &["10.244.255.1"]));
         agent.has(&server, "web", &["10.244.255.1"]).await;

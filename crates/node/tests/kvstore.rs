@@ -250,9 +250,9 @@ fn apply(mesh: &mut Simulated, change: Change) {
 }
 
 proptest! {
-    /// N-58, N-59, N-60: after any history, an agent that heard all of it has what one that comes later
-    /// has, but for values that were good once and are refused now, for canaries that were waited for, and for
-    /// services of clusters whose configuration was lost.
+    /// N-58, N-59, N-60: after any history, an agent that heard all of it has the services of one
+    /// that comes later. The exceptions are values that were good once and are refused now, awaited
+    /// canaries, and services of clusters whose configuration was lost.
     #[test]
     fn history_leaves_no_trace(changes in prop::collection::vec(change(), 0..60)) {
         let layout = || Layout { clusters: None, own_cluster: None, frontends: true };

@@ -1,4 +1,5 @@
-//! Every connection is reported once: over restarts, streams that break, and pairs that come and go.
+//! Load reports tell every connection once: over restarts, streams that break, and pairs that come
+//! and go.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -102,8 +103,8 @@ fn a_service_that_goes_while_the_agent_is_down_is_told() {
     assert!(maps.reported.is_empty() && maps.labels.is_empty());
 }
 
-/// N-71: the first agent that reports does not tell the connections before its time, and one that does not
-/// report leaves nothing that a later one would tell.
+/// N-71: the first agent that reports does not tell the connections before its time. An agent that
+/// does not report leaves nothing that a later one would tell.
 #[test]
 fn connections_before_reports_are_not_told() {
     let mut maps = MemoryReports::default();
@@ -153,8 +154,8 @@ fn a_report_that_cannot_be_stored_is_put_off() {
     assert_eq!(rows(&ledger.take().unwrap()), ["web a: 3 3 0 0"]);
 }
 
-/// N-71: a label that cannot be stored, or whose counters cannot be read, is in force all the same: each
-/// connection is told once, and the label is stored with the next report.
+/// N-71: a label that cannot be stored, or whose counters cannot be read, is in force all the same.
+/// Each connection is told once, and the label is stored with the next report.
 #[test]
 fn a_label_is_in_force_though_the_maps_fail() {
     let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
@@ -359,8 +360,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// N-71, N-73: whatever happens, each connection is in one report that was sent, or in one that was on
-    /// its way when the agent was killed. No more labels and pairs are stored than are in use.
+    /// N-71, N-73: through all faults, each connection is in one report that was sent, or in one
+    /// that was on its way at a kill. No more labels and pairs are stored than are in use.
     #[test]
     fn each_connection_is_told_once(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();

@@ -1,4 +1,4 @@
-//! The agent for Prometheus, with maps in memory: it needs no kernel.
+//! The metrics of the agent for Prometheus. The maps are in memory, so the tests need no kernel.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

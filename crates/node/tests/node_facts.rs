@@ -1,4 +1,5 @@
-//! The place of the node is awaited before frontends of a former agent are changed.
+//! The place of the node is awaited before frontends of a former agent are changed, because it
+//! decides which endpoints are local.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,8 +44,8 @@ async fn a_local_route_stays_until_the_node_is_heard() {
     assert_eq!(world.slots(), 0, "nothing is held any more");
 }
 
-/// N-76: if nobody says where the node is, frontends wait for the patience of the start, and no longer. A new frontend
-/// never waits.
+/// N-76: if no source says where the node is, frontends wait for the patience of the start, and no
+/// longer. A new frontend never waits.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_the_node_has_an_end() {
     let mut world = World::start(true);

@@ -1,4 +1,5 @@
-//! Several sources, and one file that is followed: the last good services serve on.
+//! The order of several sources, and a file that is followed. A source that fails keeps its last
+//! good services in force.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -74,8 +75,8 @@ fn a_cluster_ip_goes_down_the_order_and_back() {
     }
 }
 
-/// N-57: a service that prefers another source yields to it when that source has its ClusterIP, follows
-/// its changes, and serves itself when it loses it.
+/// N-57: a service that prefers another source yields to it when that source has its ClusterIP, and
+/// follows its changes. It serves itself when that source loses the ClusterIP.
 #[test]
 fn a_service_yields_to_the_source_that_it_prefers() {
     let mut agent = agent(&["kubernetes", "kvstore", "xds"]);
@@ -221,8 +222,8 @@ fn a_frontend_that_was_taken_back_may_be_of_a_silent_source() {
     assert_eq!(agent.handle(0, none).removed, 1);
 }
 
-/// N-58: a source that stays silent is not waited for longer than a while. What no source knows stays
-/// even then.
+/// N-58: a source that stays silent is not waited for longer than a while. Frontends that no source
+/// knows stay even then.
 #[test]
 fn a_silent_source_is_not_waited_for_for_ever() {
     let mut agent = restarted(&["other"]);

@@ -1,4 +1,4 @@
-//! Counters are read beside the agent's work.
+//! Counters are read beside the work of the agent, because the kernel may take long to read them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

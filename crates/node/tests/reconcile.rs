@@ -1,4 +1,5 @@
-//! The maps follow the table, whatever fails on the way, and no frontend is ever seen half-changed.
+//! The maps follow the table through faults and restarts, and no frontend is ever seen
+//! half-changed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -237,8 +238,9 @@ fn counters_outlive_their_service_while_connections_are_open() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// N-76, N-78: after any sequence of tables, faults, sweeps and restarts the maps equal the last
-    /// table, and after every single operation each frontend is whole: as it was, or as it is wanted.
+    /// N-76, N-78: after any sequence of tables, faults, sweeps and restarts the maps equal the
+    /// last table. After every single operation each frontend is whole: as it was, or as it is
+    /// wanted.
     #[test]
     fn the_maps_equal_the_last_table(steps in prop::collection::vec(step(), 1..25)) {
         let expectations = Rc::new(RefCell::new(Expectations::default()));
@@ -279,7 +281,7 @@ proptest! {
 #[derive(Clone, Debug)]
 struct Step {
     changes: Vec<(Frontend, Option<Arc<Route>>)>,
-    /// Which of the next operations fail.
+    /// The next operations, with true for each that fails.
     faults: Vec<bool>,
     sweeps: usize,
     restart: bool,

@@ -1,4 +1,4 @@
-//! The driver of an agent, with maps in memory: it needs no kernel.
+//! The driver of an agent. The maps are in memory, so the tests need no kernel.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

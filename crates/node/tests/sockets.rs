@@ -130,8 +130,8 @@ impl World {
     }
 }
 
-/// N-79: backends that come, or are only not ready, make nobody look at sockets. One that goes does, also when
-/// it got no connections before.
+/// N-79: backends that come, or are only not ready, cause no look at sockets. One that goes does,
+/// also when it got no connections before.
 #[test]
 fn sockets_are_looked_at_only_when_a_backend_is_gone() {
     let mut world = World::new();

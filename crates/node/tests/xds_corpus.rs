@@ -1,4 +1,5 @@
-//! The fuzz target `node_resources` without a fuzzer: its corpus is replayed and bent a little, and luck is tried.
+//! Replays the corpus of the fuzz target `node_resources` without a fuzzer: as it is, cut short,
+//! and with bits turned over. Random bytes are tried too.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

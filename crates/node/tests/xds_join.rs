@@ -1,4 +1,5 @@
-//! Listeners, clusters and endpoints in any order, with answers that come late.
+//! Listeners, clusters and endpoints in any order, with answers that come late. The outcome must be
+//! the one of a server that tells everything at once.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -282,8 +283,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
-    /// N-62, N-66: whatever the order and the delays, the end is that of an agent that is told everything at
-    /// once. Until all is known, nothing is told.
+    /// N-62, N-66: after any order and any delays, the end is that of an agent that is told
+    /// everything at once. Until all is known, nothing is told.
     #[test]
     fn any_order_ends_as_if_all_came_at_once(steps in vec(step(), 0..60)) {
         let (mut world, mut agent) = (World::default(), Agent::new());

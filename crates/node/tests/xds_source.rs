@@ -288,7 +288,8 @@ async fn a_bad_resource_is_refused_and_the_rest_is_applied() {
     .await;
 }
 
-/// N-58, N-62: a server that goes and comes back takes nothing away. What changed meanwhile is applied.
+/// N-58, N-62: a server that goes and comes back takes nothing away. Changes that were made
+/// meanwhile are applied.
 #[tokio::test]
 async fn a_reconnect_does_not_flap() {
     over_both_on_sockets(async |protocol| {

@@ -13,8 +13,8 @@ use super::error;
 /// The maps that follow from services: each frontend with its slots and the backends that clients may return to
 /// (its members), then all backends.
 ///
-/// A slot has one backend, or two with the share of the first: connections choose a slot at random, then one of the
-/// two by its share.
+/// A slot has one backend, or two with the share of the first. Connections choose a slot at random,
+/// then one of the two by its share.
 pub(crate) fn maps(services: &Services) -> String {
     let mut reconciler = Reconciler::adopt(MemoryMaps::default()).unwrap();
     for (frontend, route) in services.routes() {

@@ -1,4 +1,5 @@
-//! A mesh whose etcd is in memory, in simulated time.
+//! A mesh whose etcd is in memory, in simulated time, so that a test can run through many
+//! histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
