@@ -18,8 +18,8 @@ use crate::{address::Address, admin_page, args, output, screen, signal::Terminat
 /// Show the loads that clients report to a control plane
 ///
 /// Each row has the calls from the clients in one locality to the backends of a service in one
-/// locality. The table is drawn again every two seconds, until q or Ctrl-C. If standard output is
-/// no terminal, the tables are printed one below the other.
+/// locality. The table is drawn again every two seconds, or as --every says, until q or Ctrl-C. If
+/// standard output is no terminal, the tables are printed one below the other.
 ///
 /// Calls, errors and drops per second, and calls in flight, are those of the last report of each
 /// client. The other figures are totals since the control plane started. A dropped call reached no
