@@ -7,7 +7,7 @@
 //! until it is READY. A call is counted to the endpoint that has the connected address, because
 //! outlier detection and session affinity ask which endpoint it was (A75).
 
-use std::{borrow::Borrow, net::SocketAddr, num::NonZeroU64};
+use std::{borrow::Borrow, num::NonZeroU64};
 
 use super::{
     LeafChoice, Outcome,
@@ -25,19 +25,10 @@ pub(super) fn flatten(
     shuffle: bool,
     rng: &mut fastrand::Rng,
 ) -> Option<Endpoint> {
-    let addresses = match shuffle {
-        true => all_addresses(&shuffled(endpoints, rng)),
-        false => all_addresses(endpoints),
-    };
-    let mut only = Endpoint::new(addresses)?;
-    let first = endpoints.first()?;
-    if endpoints
-        .iter()
-        .all(|endpoint| endpoint.locality == first.locality)
-    {
-        only.locality = first.locality.clone();
+    match shuffle {
+        true => joined(&shuffled(endpoints, rng)),
+        false => joined(endpoints),
     }
-    Some(only)
 }
 
 /// Connects at once, and after a connection is lost only when a call comes.
@@ -66,12 +57,21 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
     }
 }
 
-/// The addresses of all endpoints, in order.
-fn all_addresses(endpoints: &[impl Borrow<Endpoint>]) -> Vec<SocketAddr> {
-    let each = || endpoints.iter().map(|e| e.borrow().addresses());
-    let mut all = Vec::with_capacity(each().map(|addresses| addresses.len()).sum());
-    each().for_each(|addresses| all.extend_from_slice(addresses));
-    all
+/// An endpoint with the addresses of all endpoints, in order, and with their locality if it is one.
+fn joined(endpoints: &[impl Borrow<Endpoint>]) -> Option<Endpoint> {
+    let first: &Endpoint = endpoints.first()?.borrow();
+    let mut addresses = Vec::with_capacity(endpoints.len());
+    let mut is_one_locality = true;
+    for endpoint in endpoints {
+        let endpoint = endpoint.borrow();
+        addresses.extend_from_slice(endpoint.addresses());
+        is_one_locality &= endpoint.locality == first.locality;
+    }
+    let mut only = Endpoint::new(addresses)?;
+    if is_one_locality {
+        only.locality = first.locality.clone();
+    }
+    Some(only)
 }
 
 /// The endpoints in random order, in which a greater weight is likely to come earlier (A113).

@@ -15,6 +15,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct States<T> {
     pub(super) slots: Box<[Slot<T>]>,
+    /// The number of endpoints in each state, in the order of [`Connectivity`].
+    counts: [usize; 4],
     /// The reason why calls would fail, if any endpoint has failed.
     pub(super) why: Option<Arc<str>>,
 }
@@ -31,31 +33,37 @@ pub(super) enum Slot<T> {
 impl<T> States<T> {
     pub(super) fn of(list: &List, owner: &Owner, pool: &Pool<T>) -> Self {
         let mut last_failure: Option<LastFailure<'_>> = None;
-        let slots = list
-            .held
-            .entries(pool)
-            .map(|(member, record)| match record.seen() {
-                Seen::Connecting => Slot::Connecting,
-                Seen::Failing(failed) => {
-                    if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
-                        last_failure = Some((&record.addresses, failed));
+        let mut slots = Vec::with_capacity(list.held.members.len());
+        slots.extend(
+            list.held
+                .entries(pool)
+                .map(|(member, record)| match record.seen() {
+                    Seen::Connecting => Slot::Connecting,
+                    Seen::Failing(failed) => {
+                        if last_failure.is_none_or(|(_, last)| last.at < failed.at) {
+                            last_failure = Some((&record.addresses, failed));
+                        }
+                        Slot::Failing
                     }
-                    Slot::Failing
-                }
-                Seen::Idle(wish) => Slot::Idle(wish.clone()),
-                Seen::Ready(ready) => {
-                    Slot::Ready(ready.in_locality(member.locality(owner)).clone())
-                }
-            });
+                    Seen::Idle(wish) => Slot::Idle(wish.clone()),
+                    Seen::Ready(ready) => {
+                        Slot::Ready(ready.in_locality(member.locality(owner)).clone())
+                    }
+                }),
+        );
+        let mut counts = [0; 4];
+        for slot in &slots {
+            counts[slot.connectivity() as usize] += 1;
+        }
         Self {
-            slots: slots.collect(),
+            slots: slots.into(),
+            counts,
             why: last_failure.map(|last| describe(owner, Some(last)).into()),
         }
     }
 
     pub(super) fn count(&self, state: Connectivity) -> usize {
-        let slots = self.slots.iter();
-        slots.filter(|slot| slot.connectivity() == state).count()
+        self.counts[state as usize]
     }
 
     pub(super) fn first_idle(&self) -> Option<&Arc<Wish>> {
