@@ -3,8 +3,9 @@
 //! It is given events and the time to clean up, and holds no clock and no task. The driver in
 //! `serve.rs` connects it with files, timers and a socket.
 
-use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+mod view;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,20 +17,18 @@ use crate::maps::{Counters, MapError, Maps, Pair};
 use crate::metrics::Metrics;
 use crate::model::Place;
 use crate::reconcile::{Outcome, Reconciler, Repairs};
-use crate::select::{Frontend, Without};
+use crate::select::Frontend;
 use crate::services::{Change, ServiceEvent, Services};
 use crate::sockets::{Leaving, Sockets};
-use crate::view::{
-    BackendView, ErrorView, FrontendView, LeftOutView, ShadowedView, SourceView, View,
-};
 
 /// The services, and the maps that follow them.
 #[derive(Debug)]
 pub struct Agent<M> {
     services: Services,
     reconciler: Reconciler<M>,
-    /// True once frontends that no source knows were taken out of the maps.
-    is_pruned: bool,
+    /// The number of services that were too large when frontends that no source knows were taken out of the maps;
+    /// `None` before that. Frontends of a former agent may be theirs.
+    pruned_beside: Option<usize>,
     /// Frontends of a former agent that are as it left them.
     adopted: BTreeSet<Frontend>,
     /// Those of them whose service is told otherwise by now. They change when no source that was not heard yet can have
@@ -73,14 +72,18 @@ impl<M: Maps> Agent<M> {
     ///
     /// # Errors
     /// The maps cannot be read.
-    pub fn new(services: Services, maps: M) -> Result<Self, MapError> {
+    pub fn new(mut services: Services, maps: M) -> Result<Self, MapError> {
+        let mut room = maps.capacities().into_iter();
+        if let Some((_, slots)) = room.find(|(map, _)| *map == "slots") {
+            services.set_room(slots);
+        }
         let reconciler = Reconciler::adopt(maps)?;
         Ok(Self {
             adopted: reconciler.frontends().copied().collect(),
             failures: vec![None; services.sources().count()],
             services,
             reconciler,
-            is_pruned: false,
+            pruned_beside: None,
             held: BTreeSet::new(),
             may_hold: true,
             awaits_node: false,
@@ -137,11 +140,6 @@ impl<M: Maps> Agent<M> {
     pub fn release(&mut self) -> Outcome {
         self.may_hold = false;
         self.follow(Vec::new())
-    }
-
-    /// True if frontends of a former agent wait for sources that were not heard yet.
-    pub fn is_holding(&self) -> bool {
-        !self.held.is_empty()
     }
 
     /// Ends sockets from now on whose backends are gone.
@@ -252,18 +250,27 @@ impl<M: Maps> Agent<M> {
                 self.reconciler.want(frontend, route);
             }
         }
-        if self.services.has_synced() && !self.is_pruned {
-            self.is_pruned = true;
-            let routes = self.services.routes();
-            let frontends = self.reconciler.frontends();
-            let unknown = frontends.filter(|frontend| !routes.contains_key(frontend));
-            let unknown: Vec<Frontend> = unknown.copied().collect();
-            for frontend in unknown {
-                self.reconciler.want(frontend, None);
-            }
-        }
+        self.prune_frontends();
         let outcome = self.reconciler.change();
         self.reconciled(outcome)
+    }
+
+    /// Takes frontends that no source knows out of the maps, once all sources were heard.
+    fn prune_frontends(&mut self) {
+        let refused = self.services.refused().count();
+        if !self.services.has_synced() || self.pruned_beside == Some(refused) {
+            return;
+        }
+        self.pruned_beside = Some(refused);
+        let services = &self.services;
+        let is_unknown = |frontend: &&Frontend| {
+            !services.routes().contains_key(frontend) && !services.is_refused(&frontend.address)
+        };
+        let unknown = self.reconciler.frontends().filter(is_unknown);
+        let unknown: Vec<Frontend> = unknown.copied().collect();
+        for frontend in unknown {
+            self.reconciler.want(frontend, None);
+        }
     }
 
     /// Takes note of changes of the maps.
@@ -296,9 +303,11 @@ impl<M: Maps> Agent<M> {
         sources.map(ToString::to_string).chain(node).collect()
     }
 
-    /// A frontend of a former agent may be known to a source that was not heard yet.
+    /// A frontend of a former agent may be known to a source that was not heard yet, or be of a service that is too
+    /// large now.
     fn may_remove(&self, frontend: &Frontend) -> bool {
-        self.services.has_synced() || !self.adopted.contains(frontend)
+        !self.services.is_refused(&frontend.address)
+            && (self.services.has_synced() || !self.adopted.contains(frontend))
     }
 
     /// The warnings of the services since the last call.
@@ -389,99 +398,5 @@ impl<M: Maps> Agent<M> {
     /// The maps, and what is in them.
     pub fn reconciler(&self) -> &Reconciler<M> {
         &self.reconciler
-    }
-
-    /// The state, with counters as they are now.
-    ///
-    /// # Errors
-    /// The counters cannot be read.
-    pub fn view(&self) -> Result<View, MapError> {
-        let counters = self.reconciler.maps().counters()?;
-        Ok(self.view_with(&counters))
-    }
-
-    /// The state, with counters that were read before.
-    pub(crate) fn view_with(&self, counters: &[(Pair, Counters)]) -> View {
-        let counters: HashMap<_, _> = counters.iter().copied().collect();
-        let sources = self.services.sources().zip(&self.failures);
-        let sources = sources.map(|((name, status, services), failure)| SourceView {
-            name: name.to_string(),
-            status: status.to_string(),
-            services,
-            last_error: failure.as_ref().map(|failure| ErrorView {
-                reason: failure.reason.to_string(),
-                at: humantime::format_rfc3339_seconds(failure.at).to_string(),
-            }),
-        });
-        let place = self.services.place();
-        let frontends = self.services.routes().keys();
-        View {
-            node: place.node.as_deref().map(str::to_owned),
-            zone: place.zone.as_deref().map(str::to_owned),
-            sources: sources.collect(),
-            frontends: frontends
-                .filter_map(|frontend| self.frontend(frontend, &counters))
-                .collect(),
-        }
-    }
-
-    fn frontend(
-        &self,
-        frontend: &Frontend,
-        counters: &HashMap<Pair, Counters>,
-    ) -> Option<FrontendView> {
-        let owner = self.services.owner(frontend)?;
-        let selection = self.services.selection(frontend)?;
-        let route = &selection.route;
-        let connections = self.reconciler.connections(frontend, counters);
-        let targets = route.targets.iter();
-        let total: u64 = targets.map(|target| u64::from(target.weight.get())).sum();
-        let targets = route.targets.iter().zip(&selection.backends);
-        let backends = targets.map(|(target, backend)| {
-            let counters = connections.get(&target.address).copied();
-            let counters = counters.unwrap_or_default();
-            BackendView {
-                address: target.address,
-                cluster: backend.remote_cluster.as_deref().map(str::to_owned),
-                weight: target.weight.get(),
-                share: f64::from(target.weight.get()) / total as f64,
-                opened: counters.opened,
-                active: counters.active(),
-                failed: counters.failed,
-            }
-        });
-        let error = self.reconciler.failed().get(frontend);
-        let shadowed = owner.shadowed.iter().map(|shadowed| ShadowedView {
-            service: shadowed.service.to_string(),
-            source: shadowed.source.to_string(),
-            reason: shadowed.reason.to_string(),
-        });
-        let without = match route.without {
-            Without::Refused => "refused",
-            Without::Unreachable => "unreachable",
-        };
-        let left_out = selection.left_out.iter().map(|left| LeftOutView {
-            address: left.address.clone(),
-            cluster: left.cluster.as_deref().map(str::to_owned),
-            reason: left.reason.to_string(),
-        });
-        let waits_for = self.waits_for(frontend);
-        Some(FrontendView {
-            address: SocketAddr::new(frontend.address, frontend.port),
-            protocol: frontend.protocol.to_string(),
-            service: owner.service.name.to_string(),
-            port: owner.port.name.to_string(),
-            source: owner.source.to_string(),
-            shadowed: shadowed.collect(),
-            affinity_seconds: route.affinity.map(|timeout| timeout.as_secs()),
-            programmed: error.is_none()
-                && waits_for.is_empty()
-                && self.reconciler.is_programmed(frontend),
-            waits_for,
-            error: error.map(ToString::to_string),
-            without: route.targets.is_empty().then(|| without.to_owned()),
-            backends: backends.collect(),
-            left_out: left_out.collect(),
-        })
     }
 }

@@ -3,20 +3,27 @@
 //! A ClusterIP belongs to the first source that has it, on every port, because half of a service from
 //! one source and half from another would be neither. Others that claim it are shadowed: they take over
 //! when the owner goes. A service may prefer another source than its own: it yields while that source has
-//! a service with the ClusterIP. Which sources there are is known to nobody behind this table.
+//! a service with the ClusterIP. Readers of this table do not see sources.
 //!
 //! A global service also has the backends of services of the same name that other sources share. They are
 //! found by name at each change, so a change costs what it touches.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+mod owner;
+mod size;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crowfly_source::{Claimant, Event, Merged, Status};
 
-use crate::model::{Place, Protocol, RemoteBackends, Service, ServiceName, ServicePort};
+use crate::model::{Place, Protocol, RemoteBackends, Service, ServiceName};
 use crate::select::{Frontend, Pool, Route, Selection, select};
+pub use owner::{Owner, Shadow, Shadowed};
+use size::Limit;
+
+/// The slots of maps of the usual size.
+const DEFAULT_SLOTS: u32 = 524_288;
 
 type Claims = fn(&Arc<Service>) -> Vec<IpAddr>;
 
@@ -34,61 +41,13 @@ pub struct Services {
     place: Place,
     routes: BTreeMap<Frontend, Arc<Route>>,
     /// Services that prefer a source which does not exist, with its name.
-    misled: BTreeMap<(usize, ServiceName), Arc<str>>,
+    unknown_preferences: BTreeMap<(usize, ServiceName), Arc<str>>,
+    limit: Limit,
+    /// Services that are too large to be routed, with the reason.
+    refused: BTreeMap<(usize, ServiceName), Arc<str>>,
     warnings: Vec<String>,
     /// ClusterIPs whose services were told otherwise since somebody asked.
     touched: BTreeSet<IpAddr>,
-}
-
-/// The service that a frontend belongs to.
-#[derive(Clone, Debug)]
-pub struct Owner<'a> {
-    /// The service.
-    pub service: &'a Arc<Service>,
-    /// The port of it that the frontend is.
-    pub port: &'a ServicePort,
-    /// The name of its source.
-    pub source: &'a Arc<str>,
-    /// Services that claim the ClusterIP in vain.
-    pub shadowed: Vec<Shadowed<'a>>,
-    rank: usize,
-}
-
-/// A service that claims a ClusterIP in vain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shadowed<'a> {
-    /// Its name.
-    pub service: &'a ServiceName,
-    /// The name of its source.
-    pub source: &'a Arc<str>,
-    /// The reason why another one has the ClusterIP.
-    pub reason: Shadow<'a>,
-}
-
-/// A reason why a service does not have its ClusterIP.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shadow<'a> {
-    /// The owner's source comes before its own.
-    LaterSource,
-    /// The owner is of the same source, and comes first by name.
-    LaterName,
-    /// It prefers this source, which is the owner's.
-    Prefers(&'a Arc<str>),
-    /// The first of all that claim the ClusterIP prefers this source, which is the owner's.
-    FirstPrefers(&'a Arc<str>),
-}
-
-impl fmt::Display for Shadow<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LaterSource => f.write_str("its source comes later"),
-            Self::LaterName => f.write_str("same source, and its name comes later"),
-            Self::Prefers(source) => write!(f, "it prefers the source {source}"),
-            Self::FirstPrefers(source) => {
-                write!(f, "the first claimant prefers the source {source}")
-            }
-        }
-    }
 }
 
 impl Services {
@@ -100,10 +59,17 @@ impl Services {
             sources,
             place,
             routes: BTreeMap::new(),
-            misled: BTreeMap::new(),
+            unknown_preferences: BTreeMap::new(),
+            limit: Limit::of(DEFAULT_SLOTS),
+            refused: BTreeMap::new(),
             warnings: Vec::new(),
             touched: BTreeSet::new(),
         }
+    }
+
+    /// Sets the room of the maps for slots. One service may have a quarter of it.
+    pub fn set_room(&mut self, slots: u32) {
+        self.limit = Limit::of(slots);
     }
 
     /// Takes events of a source, and returns the frontends that they change.
@@ -116,6 +82,9 @@ impl Services {
             addresses.extend(shadowed.filter(|address| self.yielded_to(address) == Some(source)));
             for name in effect.keys {
                 addresses.extend(self.dependents(source, &name));
+                if self.merged.get(source, &name).is_none() {
+                    self.refused.remove(&(source, name.clone()));
+                }
                 self.check_preference(source, name);
             }
         }
@@ -148,13 +117,13 @@ impl Services {
             .collect()
     }
 
-    /// A preference that cannot be followed is said aloud, once.
+    /// Warns once of a preference that cannot be followed.
     fn check_preference(&mut self, source: usize, name: ServiceName) {
         let service = self.merged.get(source, &name);
         let preferred = service.and_then(|service| service.preferred_source.as_ref());
         let unknown = preferred.filter(|preferred| self.rank_of(preferred).is_none());
         let Some(unknown) = unknown.cloned() else {
-            self.misled.remove(&(source, name));
+            self.unknown_preferences.remove(&(source, name));
             return;
         };
         let warning = format!(
@@ -162,7 +131,9 @@ impl Services {
             self.sources[source],
             self.sources.join(", ")
         );
-        let told = self.misled.insert((source, name), Arc::clone(&unknown));
+        let told = self
+            .unknown_preferences
+            .insert((source, name), Arc::clone(&unknown));
         if told != Some(unknown) {
             self.warnings.push(warning);
         }
@@ -183,7 +154,12 @@ impl Services {
     fn follow(&mut self, addresses: BTreeSet<IpAddr>) -> Vec<Change> {
         let mut changes = Vec::new();
         self.touched.extend(&addresses);
+        let mut is_judged = HashMap::new();
         for address in addresses {
+            if self.refuses(address, &mut is_judged) {
+                // As after a change that fails in the maps, its frontends are as they were.
+                continue;
+            }
             let mut routes = self.routes_of(address);
             let known: Vec<Frontend> = self.frontends_of(address).collect();
             for frontend in known {
@@ -201,6 +177,51 @@ impl Services {
             }
         }
         changes
+    }
+
+    /// True if the owner of an address is too large to be routed. Each service is judged once for all of its addresses.
+    fn refuses(
+        &mut self,
+        address: IpAddr,
+        is_judged: &mut HashMap<(usize, ServiceName), bool>,
+    ) -> bool {
+        let Some(owner) = self.claimant(&address) else {
+            return false;
+        };
+        let key = (owner.source, owner.key.clone());
+        if let Some(is_refused) = is_judged.get(&key) {
+            return *is_refused;
+        }
+        let reason = self.limit.refuses(&self.pool(owner.source, owner.value));
+        is_judged.insert(key.clone(), reason.is_some());
+        let Some(reason) = reason else {
+            self.refused.remove(&key);
+            return false;
+        };
+        let (source, name) = (&self.sources[key.0], &key.1);
+        let warning = format!(
+            "{name} ({source}): {reason}; it is not routed anew, and its former routes stay"
+        );
+        if self.refused.insert(key, reason).is_none() {
+            self.warnings.push(warning);
+        }
+        true
+    }
+
+    /// The services that are too large to be routed, with their sources and the reasons.
+    pub fn refused(&self) -> impl Iterator<Item = (&ServiceName, &Arc<str>, &Arc<str>)> {
+        let refused = self.refused.iter();
+        refused
+            .filter_map(|((source, name), reason)| Some((name, self.sources.get(*source)?, reason)))
+    }
+
+    /// True if the service that has this address is too large to be routed.
+    pub fn is_refused(&self, address: &IpAddr) -> bool {
+        !self.refused.is_empty()
+            && self.claimant(address).is_some_and(|owner| {
+                self.refused
+                    .contains_key(&(owner.source, owner.key.clone()))
+            })
     }
 
     fn routes_of(&self, address: IpAddr) -> BTreeMap<Frontend, Arc<Route>> {
@@ -272,42 +293,6 @@ impl Services {
         &self.routes
     }
 
-    /// The service behind a frontend.
-    pub fn owner(&self, frontend: &Frontend) -> Option<Owner<'_>> {
-        let address = &frontend.address;
-        let owner = self.claimant(address)?;
-        let mut ports = owner.value.ports.iter();
-        let port =
-            ports.find(|port| (port.port, port.protocol) == (frontend.port, frontend.protocol))?;
-        let source = self.sources.get(owner.source)?;
-        let mut is_before = true;
-        let mut shadowed = Vec::new();
-        for (nth, other) in self.merged.claimants(address).enumerate() {
-            if (other.source, other.key) == (owner.source, owner.key) {
-                is_before = false;
-                continue;
-            }
-            let reason = match (is_before, nth) {
-                (true, 0) => Shadow::Prefers(source),
-                (true, _) => Shadow::FirstPrefers(source),
-                (false, _) if other.source == owner.source => Shadow::LaterName,
-                (false, _) => Shadow::LaterSource,
-            };
-            shadowed.push(Shadowed {
-                service: other.key,
-                source: self.sources.get(other.source)?,
-                reason,
-            });
-        }
-        Some(Owner {
-            service: owner.value,
-            port,
-            source,
-            shadowed,
-            rank: owner.source,
-        })
-    }
-
     /// The choice for a frontend, with the backends that were left out.
     pub fn selection(&self, frontend: &Frontend) -> Option<Selection<'_>> {
         let owner = self.owner(frontend)?;
@@ -335,9 +320,9 @@ impl Services {
         self.merged.has_synced()
     }
 
-    /// The sources that have not listed their services yet, and that may change the route of a frontend
-    /// when they do: those that come before its owner's, the one that its owner prefers, and all of them
-    /// if the owner is a global service or there is no owner.
+    /// The sources that have not listed their services yet, and that may change the route of a frontend when they do.
+    /// They are those before its owner's, and the one that its owner prefers. A frontend of a global service, or
+    /// without an owner, waits for all of them.
     pub fn waits_for(&self, frontend: &Frontend) -> Vec<&Arc<str>> {
         if self.has_synced() {
             return Vec::new();

@@ -13,6 +13,9 @@ pub struct View {
     pub zone: Option<String>,
     /// The sources, the one that wins first.
     pub sources: Vec<SourceView>,
+    /// The services that are too large to be routed.
+    #[serde(default)]
+    pub refused: Vec<RefusedView>,
     /// The frontends, in the order of their addresses.
     pub frontends: Vec<FrontendView>,
 }
@@ -28,6 +31,17 @@ pub struct SourceView {
     pub services: usize,
     /// Its last failure, even if it has recovered.
     pub last_error: Option<ErrorView>,
+}
+
+/// A service that is not routed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefusedView {
+    /// The service, as `namespace/name`.
+    pub service: String,
+    /// The source that it is from.
+    pub source: String,
+    /// The reason.
+    pub reason: String,
 }
 
 /// A failure of a source.
@@ -52,7 +66,7 @@ pub struct FrontendView {
     pub port: String,
     /// The source that it is from.
     pub source: String,
-    /// Services that claim the ClusterIP in vain.
+    /// Shadowed services: they claim the ClusterIP, and another service has it.
     pub shadowed: Vec<ShadowedView>,
     /// The timeout of session affinity, if there is affinity.
     pub affinity_seconds: Option<u64>,
@@ -70,7 +84,7 @@ pub struct FrontendView {
     pub left_out: Vec<LeftOutView>,
 }
 
-/// A service that claims a ClusterIP in vain.
+/// A shadowed service: it claims a ClusterIP, and another service has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShadowedView {
     /// The service, as `namespace/name`.

@@ -350,8 +350,12 @@ fn of(service: &str, eds: &str) -> Arc<NodeCluster> {
 }
 
 fn at(last: u8) -> Arc<NodeEndpoints> {
-    let endpoint = NodeEndpoint {
-        addresses: vec![SocketAddr::from(([10, 244, 0, last], 80))],
+    all_at([SocketAddr::from(([10, 244, 0, last], 80))])
+}
+
+fn all_at(addresses: impl IntoIterator<Item = SocketAddr>) -> Arc<NodeEndpoints> {
+    let endpoints = addresses.into_iter().map(|address| NodeEndpoint {
+        addresses: vec![address],
         health: Health::Healthy,
         node: None,
         locality: LocalityId::default(),
@@ -360,8 +364,8 @@ fn at(last: u8) -> Arc<NodeEndpoints> {
             numerator: 1,
             denominator: 1,
         },
-    };
-    Arc::new(NodeEndpoints::new(&[endpoint]))
+    });
+    Arc::new(NodeEndpoints::new(&endpoints.collect::<Vec<_>>()))
 }
 
 fn served() -> (World, Agent) {
@@ -464,4 +468,55 @@ fn one_change_costs_one_event() {
         "one address of a thousand in the listener"
     );
     assert_eq!(agent.table(), Agent::of(&world).table());
+}
+
+/// N-78: clusters of their own lead 2,000 ports to 2,000 endpoints. The service is as it was, and others are told.
+#[test]
+fn a_service_with_too_many_endpoints_is_as_it_was() {
+    let (mut world, mut agent) = served();
+    let clusters: Vec<Arc<str>> = (0..2000).map(|nth| format!("c{nth}").into()).collect();
+    let mut listener = on("one");
+    let chain = listener.chains[0].clone();
+    for (port, cluster) in (1000..).zip(&clusters) {
+        let share = ClusterShare {
+            cluster: Arc::clone(cluster),
+            weight: 1,
+        };
+        listener.chains.push(Chain {
+            port,
+            clusters: vec![share],
+            ..chain.clone()
+        });
+        Step::Cluster(Arc::clone(cluster), Some(of("web", "all"))).run(&mut world, &mut agent);
+    }
+    let mut other = on("other");
+    other.chains[0].addresses = vec![[10, 96, 0, 2].into()];
+    Step::Cluster("other".into(), Some(of("other", "other"))).run(&mut world, &mut agent);
+    Step::Listener("other".into(), Some(other)).run(&mut world, &mut agent);
+    Step::Listener("web".into(), Some(listener)).run(&mut world, &mut agent);
+    world.endpoints.insert("other".into(), at(2));
+    let addresses = (0..2000_u16).map(|nth| {
+        let [high, low] = nth.to_be_bytes();
+        SocketAddr::from(([10, 244, high, low], 80))
+    });
+    world.endpoints.insert("all".into(), all_at(addresses));
+    agent.settle(&world);
+    let other = TWO.replace("10.96.0.1", "10.96.0.2");
+    let other = other.replace("default/web", "default/other");
+    assert_eq!(agent.table(), format!("{ONE}{other}"));
+    let said = "service default/web: its ports have too many endpoints, and it is as it was";
+    assert_eq!(agent.problems, BTreeSet::from([said.to_owned()]));
+
+    // The same ports with one cluster for all of them have no copies of its endpoints.
+    let mut listener = on("c0");
+    let chain = listener.chains[0].clone();
+    listener.chains = (1..60)
+        .map(|port| Chain {
+            port,
+            ..chain.clone()
+        })
+        .collect();
+    Step::Listener("web".into(), Some(listener)).run(&mut world, &mut agent);
+    agent.settle(&world);
+    assert_eq!(agent.services.routes().len(), 60);
 }

@@ -102,7 +102,8 @@ impl Configured {
     /// The maps cannot be read.
     pub(super) fn agent<M: Maps>(&self, maps: M) -> Result<Agent<M>, MapError> {
         let names = self.sources.iter().map(|(name, _)| name.as_str().into());
-        let services = Services::new(names.collect(), self.settings.place.clone());
+        let mut services = Services::new(names.collect(), self.settings.place.clone());
+        services.set_room(self.settings.machine.room().1);
         let mut agent = Agent::new(services, maps)?;
         if self.follows_node {
             agent.wait_for_node();

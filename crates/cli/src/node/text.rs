@@ -58,6 +58,11 @@ fn head(view: &View) -> String {
         }
         text.push('\n');
     }
+    for refused in &view.refused {
+        let (service, source) = (printable(&refused.service), &refused.source);
+        let reason = printable(&refused.reason);
+        let _ = writeln!(text, "! {service} ({source}) is not routed: {reason}");
+    }
     text
 }
 

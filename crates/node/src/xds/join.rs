@@ -49,6 +49,8 @@ pub struct ResourceJoiner {
     addresses: HashMap<IpAddr, AddressState>,
     services: BTreeMap<ServiceName, ServiceState>,
     problems: BTreeMap<IpAddr, BTreeSet<String>>,
+    /// Services with too many endpoints. Each is a problem that is told once.
+    too_large: BTreeSet<ServiceName>,
     pods: Pods,
     common: Common,
     /// Addresses whose ports have to be worked out again.
@@ -211,6 +213,15 @@ impl ResourceJoiner {
             self.look_at(address, &mut names, &mut joined.problems);
         }
         for name in names {
+            if self.is_too_large(&name) {
+                if self.too_large.insert(name.clone()) {
+                    joined.problems.push(format!(
+                        "service {name}: its ports have too many endpoints, and it is as it was"
+                    ));
+                }
+                continue;
+            }
+            self.too_large.remove(&name);
             self.tell(&name, &mut joined.events);
         }
         if !self.is_listed {
@@ -288,6 +299,13 @@ impl ResourceJoiner {
         if !found.is_empty() {
             self.problems.insert(address, found);
         }
+    }
+
+    fn is_too_large(&self, name: &ServiceName) -> bool {
+        let state = self.services.get(name).into_iter();
+        let addresses = state.flat_map(|state| &state.addresses);
+        let ports = addresses.filter_map(|address| Some(&*self.addresses.get(address)?.ports));
+        service::is_too_large(ports)
     }
 
     /// Tells the entries of a service that are not as they were told last.

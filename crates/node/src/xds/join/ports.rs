@@ -70,6 +70,22 @@ impl BackendAt {
 }
 
 impl Port {
+    /// True if another port of the same clusters has the same backends.
+    pub(super) fn has_backends_of(&self, other: &Self) -> bool {
+        let mut pairs = self.endpoints.iter().zip(&other.endpoints);
+        self.endpoints.len() == other.endpoints.len()
+            && pairs.all(|((one, of_one), (two, of_two))| of_one == of_two && Arc::ptr_eq(one, two))
+    }
+
+    /// The number of addresses of each of its endpoints.
+    pub(super) fn endpoints(&self) -> impl Iterator<Item = usize> {
+        let endpoints = self
+            .endpoints
+            .iter()
+            .flat_map(|(found, _)| found.endpoints());
+        endpoints.map(|endpoint| endpoint.addresses.len().max(1))
+    }
+
     /// Its backends, in the order of its clusters.
     pub(super) fn backends(&self, pods: &Pods) -> Vec<PortBackend> {
         let endpoints = || {

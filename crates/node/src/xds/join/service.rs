@@ -3,6 +3,7 @@
 //! The model has one list of ports for all addresses of a service, but xDS says ports for each address. So addresses with
 //! other ports are entries of their own.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,6 +17,44 @@ use super::ports::{BackendAt, Port};
 use crate::model::{
     Backend, Conditions, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
 };
+
+/// The most endpoints of a service, counted for each of its addresses and for each port with other clusters.
+///
+/// Each is a backend of the service, and a server may let many ports lead to the same endpoints by clusters of their
+/// own. So they are counted before they are copied.
+const MOST_ENDPOINTS: usize = 1 << 20;
+
+/// True if a service has too many endpoints to be told.
+pub(super) fn is_too_large<'a>(addresses: impl Iterator<Item = &'a [Port]>) -> bool {
+    let ports = addresses.flat_map(|ports| distinct(ports).into_iter());
+    let mut room = MOST_ENDPOINTS;
+    for port in ports {
+        for addresses in port.endpoints() {
+            let Some(left) = room.checked_sub(addresses) else {
+                return true;
+            };
+            room = left;
+        }
+    }
+    false
+}
+
+/// The ports without those that have the backends of another one.
+fn distinct(ports: &[Port]) -> Vec<&Port> {
+    let mut known: BTreeMap<(Protocol, &[ClusterShare]), &Port> = BTreeMap::new();
+    let mut distinct = Vec::new();
+    for port in ports {
+        match known.entry((port.protocol, &*port.clusters)) {
+            Entry::Vacant(place) => {
+                place.insert(port);
+            }
+            Entry::Occupied(first) if first.get().has_backends_of(port) => continue,
+            Entry::Occupied(_) => {}
+        }
+        distinct.push(port);
+    }
+    distinct
+}
 
 /// The entries of a service, in the order of their names.
 pub(super) fn entries<'a>(
@@ -62,12 +101,13 @@ fn service(
 ) -> Service {
     addresses.shrink_to_fit();
     let names = names(ports);
-    let of_ports: Vec<_> = ports.iter().map(|port| port.backends(pods)).collect();
+    let distinct = distinct(ports);
+    let of_ports: Vec<_> = distinct.iter().map(|port| port.backends(pods)).collect();
     // Backends of two ports that differ in nothing but the port are one.
     let mut order: Vec<&BackendAt> = Vec::new();
     let mut served: BTreeMap<&BackendAt, BTreeMap<PortName, u16>> = BTreeMap::new();
     let mut more: Vec<Backend> = Vec::new();
-    for (port, of_port) in ports.iter().zip(&of_ports) {
+    for (port, of_port) in distinct.iter().zip(&of_ports) {
         let name = &names[&(port.protocol, &*port.clusters)];
         let key = PortName {
             name: Arc::clone(name),
