@@ -62,6 +62,12 @@ fn clusters_share_a_service() {
     check("merged");
 }
 
+/// N-60: each backend serves a port by the name that its own cluster gives that port.
+#[test]
+fn clusters_name_ports_for_themselves() {
+    check("names");
+}
+
 /// N-53, N-60: zones and hints of remote backends count.
 #[test]
 fn zones_of_remote_backends() {

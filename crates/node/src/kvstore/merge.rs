@@ -1,4 +1,7 @@
 //! The services of one name in several clusters as one service.
+//!
+//! A port has one name, by which its backends are found. Clusters may give a port other names, so such a port has a
+//! name of its own here, and each backend gets it for the port that its own cluster means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,6 +10,13 @@ use super::value::ClusterService;
 use crate::model::{
     Backend, Policy, PortName, Protocol, Service, ServiceKind, ServiceName, ServicePort,
 };
+
+/// The most pairs of a backend and a port with several names. The table of services does not route a service with
+/// more, unless its limit is raised.
+const MOST_PAIRS: usize = 1 << 20;
+
+/// The names of each port.
+type Names = BTreeMap<(u16, Protocol), BTreeSet<Arc<str>>>;
 
 /// Merges services of one name, in the order of their clusters.
 ///
@@ -20,31 +30,36 @@ pub(super) fn merge(name: ServiceName, all: &[&ClusterService], frontends: bool)
     };
     let addresses: BTreeSet<_> = counting().flat_map(|service| &service.frontends).collect();
     let addresses = addresses.into_iter().filter(|_| frontends).copied();
-    let mut names: BTreeMap<(u16, Protocol), BTreeSet<Arc<str>>> = BTreeMap::new();
+    let mut names = Names::new();
     for service in counting() {
         for (port, more) in &service.ports {
             let known = names.entry(*port).or_default();
             known.extend(more.iter().cloned());
         }
     }
-    let has_plain_names = names.values().all(|names| names.len() == 1);
+    let ambiguous = ambiguous(&names);
     let mut few = counting();
     let backends = match (few.next(), few.next()) {
         // Most services are of one cluster, and need no copy of its backends.
-        (Some(only), None) if has_plain_names => Arc::clone(&only.backends),
+        (Some(only), None) if ambiguous.is_empty() => Arc::clone(&only.backends),
         _ => {
-            let backends = counting().flat_map(|service| service.backends.iter());
-            backends
-                .map(|backend| with_first_names(backend, &names))
-                .collect()
+            let backends = counting().map(|service| service.backends.len());
+            let is_small = ambiguous.len().saturating_mul(backends.sum()) <= MOST_PAIRS;
+            let ambiguous = if is_small { &ambiguous[..] } else { &[] };
+            let backends = counting().flat_map(|service| named_backends(service, ambiguous));
+            backends.collect()
         }
     };
     let policy = Arc::new(Policy::default());
-    let ports = names.iter().filter_map(|(&(port, protocol), names)| {
+    let mut own_names: BTreeMap<_, _> = ambiguous
+        .iter()
+        .map(|port| (port.of, Arc::clone(&port.name.name)))
+        .collect();
+    let ports = names.iter().filter_map(|(of, names)| {
         Some(ServicePort {
-            name: Arc::clone(names.first()?),
-            port,
-            protocol,
+            name: own_names.remove(of).or_else(|| names.first().cloned())?,
+            port: of.0,
+            protocol: of.1,
             policy: Arc::clone(&policy),
             reported_as: None,
         })
@@ -57,26 +72,75 @@ pub(super) fn merge(name: ServiceName, all: &[&ClusterService], frontends: bool)
     }
 }
 
-/// A port with several names is found by the first of them, because a frontend has one. So a backend that
-/// has another one gets the first one too.
-fn with_first_names(
-    backend: &Backend,
-    names: &BTreeMap<(u16, Protocol), BTreeSet<Arc<str>>>,
-) -> Backend {
-    let mut backend = backend.clone();
-    for (&(_, protocol), names) in names {
-        let mut names = names.iter().map(|name| PortName {
-            name: Arc::clone(name),
-            protocol,
-        });
-        let Some(first) = names.next() else { continue };
-        if backend.ports.contains_key(&first) {
-            continue;
-        }
-        let number = names.find_map(|name| backend.ports.get(&name).copied());
-        if let Some(number) = number {
-            Arc::make_mut(&mut backend.ports).insert(first, number);
-        }
+/// A port to which clusters give several names.
+struct Ambiguous<'a> {
+    of: (u16, Protocol),
+    /// Its name here.
+    name: PortName,
+    /// The names that clusters give it.
+    names: &'a BTreeSet<Arc<str>>,
+}
+
+/// The ports with several names. Each has a name of its own, which no cluster uses.
+fn ambiguous(names: &Names) -> Vec<Ambiguous<'_>> {
+    let several = names.iter().filter(|(_, names)| names.len() > 1);
+    let mut several = several.peekable();
+    if several.peek().is_none() {
+        return Vec::new();
     }
-    backend
+    let taken: BTreeSet<&str> = names.values().flatten().map(|name| &**name).collect();
+    let ambiguous = several.map(|(&of, names)| {
+        let words: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let mut name = format!("{}:{}", words.join("|"), of.0);
+        while taken.contains(&*name) {
+            name.push('\'');
+        }
+        let name = PortName {
+            name: name.into(),
+            protocol: of.1,
+        };
+        Ambiguous { of, name, names }
+    });
+    ambiguous.collect()
+}
+
+/// The backends of a cluster, with their ports under the names of ambiguous ones.
+fn named_backends(service: &ClusterService, ambiguous: &[Ambiguous<'_>]) -> Vec<Backend> {
+    let mut backends: Vec<Backend> = service.backends.to_vec();
+    if ambiguous.is_empty() {
+        return backends;
+    }
+    // Backends with the same ports share them, before as after.
+    let mut last: Option<[Arc<BTreeMap<PortName, u16>>; 2]> = None;
+    for backend in &mut backends {
+        let ports = match last {
+            Some([before, after]) if Arc::ptr_eq(&before, &backend.ports) => [before, after],
+            _ => {
+                let mut ports = (*backend.ports).clone();
+                let more = ambiguous.iter().filter_map(|port| {
+                    Some((port.name.clone(), port.number(service, &backend.ports)?))
+                });
+                ports.extend(more);
+                [Arc::clone(&backend.ports), Arc::new(ports)]
+            }
+        };
+        backend.ports = Arc::clone(&ports[1]);
+        last = Some(ports);
+    }
+    backends
+}
+
+impl Ambiguous<'_> {
+    /// The number that a backend of a cluster has for this port. The cluster's own frontends say which name it has
+    /// there. A cluster whose frontends do not have the port may mean each of its names.
+    fn number(&self, service: &ClusterService, ports: &BTreeMap<PortName, u16>) -> Option<u16> {
+        let names = service.ports.get(&self.of).unwrap_or(self.names);
+        names.iter().find_map(|name| {
+            let name = PortName {
+                name: Arc::clone(name),
+                protocol: self.of.1,
+            };
+            ports.get(&name).copied()
+        })
+    }
 }
