@@ -52,6 +52,8 @@ pub struct Agent<M> {
     looks_again: bool,
     /// True if the last look found more sockets than can be ended.
     has_too_many_sockets: bool,
+    /// True if the last pruning found no room for the counters of another pair.
+    has_full_counters: bool,
     leaving: Leaving,
     comparison_period: Option<Duration>,
 }
@@ -95,6 +97,7 @@ impl<M: Maps> Agent<M> {
             may_end: true,
             looks_again: false,
             has_too_many_sockets: false,
+            has_full_counters: false,
             leaving: Leaving::default(),
             comparison_period: None,
         })
@@ -364,6 +367,7 @@ impl<M: Maps> Agent<M> {
         &mut self,
         counters: &[(Pair, Counters)],
     ) -> Result<(), MapError> {
+        self.note_full_counters(counters.len());
         let Some(loads) = &self.loads else {
             self.reconciler.prune_counters_with(counters, |_, _| true);
             return Ok(());
@@ -371,6 +375,20 @@ impl<M: Maps> Agent<M> {
         let is_told = |pair: &Pair, counters: &Counters| loads.is_told(pair, counters);
         let kept = self.reconciler.prune_counters_with(counters, is_told);
         loads.retain(|pair| kept.contains(pair))
+    }
+
+    /// Warns once while there is no room for the counters of another pair, because the programs cannot say so.
+    fn note_full_counters(&mut self, pairs: usize) {
+        let mut capacities = self.reconciler.maps().capacities().into_iter();
+        let room = capacities.find(|(map, _)| *map == "stats");
+        let is_full = room.is_some_and(|(_, room)| u32::try_from(pairs).is_ok_and(|it| it >= room));
+        if is_full && !self.has_full_counters {
+            warn!(
+                "the map stats is full: connections to further backends are routed, but neither counted nor reported; \
+                 a larger --max-backends makes room"
+            );
+        }
+        self.has_full_counters = is_full;
     }
 
     /// True if a sweep has something to delete or to compare, or sockets to look at.

@@ -7,9 +7,10 @@
 )]
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crowfly_node::agent::Agent;
 use crowfly_node::file;
@@ -62,6 +63,47 @@ fn the_sum_of_a_frontend_does_not_go_back() {
     assert_eq!(shop.rows(), [""; 0]);
     shop.lead_to(&["10.244.0.1"]);
     assert_eq!(shop.rows(), [""; 0]);
+}
+
+/// N-70: a full map of counters is logged once, because programs lose counts without a word.
+#[test]
+fn a_full_map_of_counters_is_logged_once() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _guard = tracing::subscriber::set_default(subscriber.finish());
+    let mut shop = Shop::new(&["10.244.0.1", "10.244.0.2"]);
+    shop.maps.0.borrow_mut().capacity = 2;
+    let lines = || {
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        log.matches("the map stats is full").count()
+    };
+    shop.connections("10.244.0.1", 1, 0);
+    shop.prune();
+    assert_eq!(lines(), 0);
+    shop.connections("10.244.0.2", 1, 0);
+    shop.prune();
+    shop.prune();
+    assert_eq!(lines(), 1);
+    shop.maps.0.borrow_mut().capacity = 3;
+    shop.prune();
+    shop.maps.0.borrow_mut().capacity = 2;
+    shop.prune();
+    assert_eq!(lines(), 2, "there was room in between");
+}
+
+/// The log of a test.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// An agent with one service.
@@ -153,5 +195,10 @@ impl Maps for SharedMaps {
 
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         self.0.borrow().counters()
+    }
+
+    fn capacities(&self) -> Vec<(&'static str, u32)> {
+        let room = u32::try_from(self.0.borrow().capacity).unwrap_or(u32::MAX);
+        vec![("stats", room)]
     }
 }

@@ -6,12 +6,16 @@
     reason = "test code"
 )]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc as blocking};
 use std::time::Duration;
 
+use crowfly_model::bootstrap::Bootstrap;
 use crowfly_node::agent::Agent;
 use crowfly_node::file;
+use crowfly_node::loads::Loads;
 use crowfly_node::maps::memory::MemoryMaps;
+use crowfly_node::maps::reports::{LabelId, MemoryReports, ReportMaps, Reported};
 use crowfly_node::maps::{CounterReader, Counters, Dump, MapError, Maps, Operation, Pair};
 use crowfly_node::model::Place;
 use crowfly_node::serve::{self, Start, Told};
@@ -76,6 +80,59 @@ async fn a_change_does_not_wait_for_the_counters() {
     assert_eq!(backend, "10.244.0.2:8080");
 }
 
+/// N-23: a change of endpoints is in the maps at once, although the kernel takes long to read its counters for a load
+/// report. Its label is known at once, too.
+#[tokio::test]
+async fn a_change_does_not_wait_for_a_load_report() {
+    let (release, released) = blocking::channel();
+    let released = Arc::new(Mutex::new(released));
+    let maps = SlowMaps {
+        maps: Arc::default(),
+        released: Arc::clone(&released),
+    };
+    let (begun, mut has_begun) = mpsc::unbounded_channel();
+    let reports = SlowReports {
+        maps: Arc::default(),
+        is_adopted: AtomicBool::new(false),
+        begun,
+        released,
+    };
+    let stored = Arc::clone(&reports.maps);
+    let table = Services::new(vec!["file".into()], Place::default());
+    let mut agent = Agent::new(table, maps.clone()).unwrap();
+    let loads = Loads::adopt(Box::new(reports), true).unwrap();
+    agent.report_loads(loads.clone());
+    // Nobody listens there. The client looks at the loads all the same.
+    let bootstrap = Bootstrap::builder("127.0.0.1:9").unwrap().build();
+    let _registration = loads.report_to(&bootstrap).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let questions = UnixListener::bind(folder.path().join("socket")).unwrap();
+    let (tell, told) = mpsc::channel(1);
+    let (ready, _is_ready) = oneshot::channel();
+    let patience = Start::PATIENCE;
+    has_begun.recv().await.unwrap();
+    tokio::spawn(serve::run(
+        agent,
+        told,
+        questions,
+        Start { patience, ready },
+    ));
+    tell.send(Told::Services(0, listing("10.244.0.2")))
+        .await
+        .unwrap();
+    let changed = async {
+        while !maps.has_backend("10.244.0.2:8080") || stored.lock().unwrap().labels.is_empty() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let changed = timeout(Duration::from_secs(20), changed).await;
+    for _ in 0..10 {
+        release.send(()).unwrap();
+    }
+    changed.expect("the change does not wait");
+    assert_eq!(stored.lock().unwrap().reported.len(), 1);
+}
+
 fn listing(backend: &str) -> Vec<ServiceEvent> {
     let text = format!(
         "services:\n- name: web\n  cluster_ips: [10.96.0.1]\n  ports: [{{ port: 80 }}]\n  \
@@ -122,5 +179,54 @@ impl Maps for SlowMaps {
             released.lock().unwrap().recv_timeout(patience).unwrap();
             Ok(Vec::new())
         })
+    }
+}
+
+/// Maps of load reports whose counters take until the test releases them, but for the first time.
+#[derive(Debug)]
+struct SlowReports {
+    maps: Arc<Mutex<MemoryReports>>,
+    is_adopted: AtomicBool,
+    begun: mpsc::UnboundedSender<()>,
+    released: Arc<Mutex<blocking::Receiver<()>>>,
+}
+
+impl ReportMaps for SlowReports {
+    fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
+        if self.is_adopted.swap(true, Ordering::Relaxed) {
+            return self.counter_reader()();
+        }
+        Ok(Vec::new())
+    }
+
+    fn counter_reader(&self) -> CounterReader {
+        let (begun, released) = (self.begun.clone(), Arc::clone(&self.released));
+        Box::new(move || {
+            // The test may be over.
+            let _ = begun.send(());
+            let patience = Duration::from_secs(30);
+            released.lock().unwrap().recv_timeout(patience).unwrap();
+            Ok(Vec::new())
+        })
+    }
+
+    fn counters_of(&self, pair: Pair) -> Result<Counters, MapError> {
+        self.maps.lock().unwrap().counters_of(pair)
+    }
+
+    fn reported(&self) -> Result<Vec<(Pair, Reported)>, MapError> {
+        self.maps.lock().unwrap().reported()
+    }
+
+    fn labels(&self) -> Result<Vec<(LabelId, Vec<u8>)>, MapError> {
+        self.maps.lock().unwrap().labels()
+    }
+
+    fn set_reported(&mut self, pair: Pair, reported: Option<Reported>) -> Result<(), MapError> {
+        self.maps.lock().unwrap().set_reported(pair, reported)
+    }
+
+    fn set_label(&mut self, id: LabelId, text: Option<&[u8]>) -> Result<(), MapError> {
+        self.maps.lock().unwrap().set_label(id, text)
     }
 }

@@ -10,6 +10,7 @@ mod stream;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::pending;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use crowfly_names::ClusterLoad;
 use crowfly_xds::load_report::{LoadInput, LoadOutput, LoadReporter, LoadSource};
 use futures_channel::mpsc;
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tokio::time::{self, sleep_until};
 
 pub use self::status::{LoadReportState, LoadReportStatus, load_reports};
@@ -30,6 +32,12 @@ use crate::stream::Server;
 pub trait SharedLoadSource: Debug + Send + Sync + 'static {
     /// Returns whether the load of a cluster is counted now.
     fn is_in_use(&self) -> bool;
+
+    /// Returns whether other calls take long, because they ask the kernel for instance. They are then made on a thread
+    /// for blocking work, and the runtime goes on.
+    fn is_slow(&self) -> bool {
+        false
+    }
 
     /// Takes the load since the last call. A cluster is in the result once more after its last use.
     fn take(&self) -> Vec<ClusterLoad>;
@@ -138,8 +146,8 @@ impl Reporters {
     }
 }
 
-fn locked(status: &Mutex<LoadReportStatus>) -> MutexGuard<'_, LoadReportStatus> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn start(server: Server, identity: Identity) -> Handle {
@@ -150,11 +158,13 @@ fn start(server: Server, identity: Identity) -> Handle {
     let status = Arc::new(Mutex::new(status));
     let seed = fastrand::u64(..);
     let mut task = Task {
-        reporter: LoadReporter::new(identity.node, Arc::clone(&server.uri), seed),
+        core: Arc::new(Mutex::new(Core {
+            reporter: LoadReporter::new(identity.node, Arc::clone(&server.uri), seed),
+            sources: Sources::default(),
+        })),
         target: identity.target,
         recorder: identity.recorder,
         server,
-        sources: Sources::default(),
         commands: Some(receiver),
         wake: Arc::clone(&wake),
         stream: None,
@@ -176,8 +186,8 @@ struct Task {
     target: Arc<str>,
     server: Server,
     recorder: Option<Arc<dyn MetricsRecorder>>,
-    reporter: LoadReporter,
-    sources: Sources,
+    /// It is on a thread for blocking work while sources are slow.
+    core: Arc<Mutex<Core>>,
     /// `None` once the client and all of its users are gone.
     commands: Option<mpsc::UnboundedReceiver<Command>>,
     wake: Arc<Notify>,
@@ -188,34 +198,74 @@ struct Task {
     status: Arc<Mutex<LoadReportStatus>>,
 }
 
+/// The rules of reports, and the counts.
+struct Core {
+    reporter: LoadReporter,
+    sources: Sources,
+}
+
+impl Core {
+    fn handle(&mut self, input: LoadInput, now: Instant) {
+        self.reporter.handle(input, &mut self.sources, now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.reporter.handle_timeout(&mut self.sources, now);
+    }
+}
+
 impl Task {
     async fn run(&mut self) {
-        while self.commands.is_some() || !self.sources.is_empty() || !self.reporter.is_idle() {
+        while self.commands.is_some() || !self.is_done() {
             let wake = Arc::clone(&self.wake);
+            let timeout = self.core().reporter.next_timeout();
             tokio::select! {
                 command = next(&mut self.commands) => {
                     match command {
-                        Some(command) => self.sources.command(command),
+                        Some(command) => self.core().sources.command(command),
                         None => self.commands = None,
                     }
-                    self.input(LoadInput::Changed);
+                    self.input(LoadInput::Changed).await;
                 }
-                () = wake.notified() => self.input(LoadInput::Changed),
-                Ok((id, event)) = self.events.recv() => self.event(id, event),
-                () = until(self.reporter.next_timeout()) => {
-                    self.reporter.handle_timeout(&mut self.sources, now());
-                }
+                () = wake.notified() => self.input(LoadInput::Changed).await,
+                Ok((id, event)) = self.events.recv() => self.event(id, event).await,
+                () = until(timeout) => self.work(Core::handle_timeout).await,
             }
             self.act();
             self.tell_status();
         }
     }
 
-    fn input(&mut self, input: LoadInput) {
-        self.reporter.handle(input, &mut self.sources, now());
+    fn core(&self) -> MutexGuard<'_, Core> {
+        locked(&self.core)
     }
 
-    fn event(&mut self, id: u64, event: StreamEvent) {
+    fn is_done(&self) -> bool {
+        let core = self.core();
+        core.sources.is_empty() && core.reporter.is_idle()
+    }
+
+    /// Has the rules work: here, or on another thread while a source is slow. Nothing else happens meanwhile, because
+    /// the order of events counts.
+    async fn work(&mut self, work: impl FnOnce(&mut Core, Instant) + Send + 'static) {
+        let now = now();
+        if !self.core().sources.is_slow() {
+            return work(&mut self.core(), now);
+        }
+        let core = Arc::clone(&self.core);
+        let worked = spawn_blocking(move || work(&mut locked(&core), now)).await;
+        if let Err(error) = worked
+            && error.is_panic()
+        {
+            resume_unwind(error.into_panic());
+        }
+    }
+
+    async fn input(&mut self, input: LoadInput) {
+        self.work(|core, now| core.handle(input, now)).await;
+    }
+
+    async fn event(&mut self, id: u64, event: StreamEvent) {
         let Some(stream) = self.stream.as_ref().filter(|stream| stream.id == id) else {
             return;
         };
@@ -231,11 +281,13 @@ impl Task {
             }
             StreamEvent::Sent => LoadInput::Sent,
         };
-        self.input(input);
+        self.input(input).await;
     }
 
     fn act(&mut self) {
-        while let Some(output) = self.reporter.poll_output() {
+        loop {
+            let output = self.core().reporter.poll_output();
+            let Some(output) = output else { return };
             match output {
                 LoadOutput::Close => self.stream = None,
                 LoadOutput::Finish => {
@@ -259,10 +311,13 @@ impl Task {
     }
 
     fn tell_status(&self) {
-        let totals = self.reporter.totals();
+        let (totals, state) = {
+            let core = self.core();
+            (core.reporter.totals(), LoadReportState::of(&core.reporter))
+        };
         let before = {
             let mut status = locked(&self.status);
-            status.state = LoadReportState::of(&self.reporter);
+            status.state = state;
             std::mem::replace(&mut status.totals, totals)
         };
         if let Some(recorder) = &self.recorder
@@ -310,6 +365,10 @@ impl Sources {
 
     fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    fn is_slow(&self) -> bool {
+        self.0.iter().any(|it| it.source.is_slow())
     }
 }
 

@@ -11,7 +11,7 @@ use crowfly_names::{ClusterLoad, ConnectionLoad, LocalityLoad};
 
 use super::label::{Label, Labels};
 use crate::maps::reports::{LabelId, ReportMaps, Reported};
-use crate::maps::{Counters, MapError, Pair};
+use crate::maps::{CounterReader, Counters, MapError, Pair};
 
 /// The counts of all pairs, as far as they were told.
 #[derive(Debug)]
@@ -24,8 +24,21 @@ pub struct Ledger<M> {
     labels: Labels,
     /// Counts of pairs that have another label now. They are in the next take.
     carried: BTreeMap<LabelId, Counters>,
+    /// The take that is under way.
+    taking: Option<Taking>,
+    /// Pairs whose counts may not be stored as they were taken.
+    unstored: Vec<Pair>,
     /// Pairs whose counts are stored and not sent yet, with what was stored before.
     on_the_way: Option<Vec<(Pair, Option<Reported>)>>,
+}
+
+/// A take that is under way.
+#[derive(Debug, Default)]
+struct Taking {
+    /// The counts of each label, and its open connections.
+    sums: BTreeMap<LabelId, (Counters, u64)>,
+    /// Pairs that got another label or were forgotten since it began.
+    changed: HashSet<Pair>,
 }
 
 /// The counts of a pair that were told.
@@ -58,6 +71,8 @@ impl<M: ReportMaps> Ledger<M> {
             untold: HashMap::new(),
             labels: Labels::default(),
             carried: BTreeMap::new(),
+            taking: None,
+            unstored: Vec::new(),
             on_the_way: None,
         };
         for (pair, stored) in ledger.maps.reported()? {
@@ -96,20 +111,26 @@ impl<M: ReportMaps> Ledger<M> {
             self.untold.insert(pair, label);
         } else {
             self.untold.remove(&pair);
-            self.pairs.insert(pair, told);
+            let before = self.pairs.insert(pair, told);
+            if told.is_unstored() && !before.is_some_and(|before| before.is_unstored()) {
+                self.unstored.push(pair);
+            }
         }
     }
 
     /// Sets the label that the connections of a pair are reported under from now on; with `None` they are not reported.
     ///
     /// # Errors
-    /// The label is not stored, and the next call or report tries again. It is in force all the same. If the
+    /// The label is not stored, and the next call or take tries again. It is in force all the same. If the
     /// counters cannot be read, connections that were not told yet are told under the new label.
     pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
         let (label, mut result) = self.intern(label);
         let known = self.get(&pair);
         if known.is_some_and(|known| known.taken.label == label && known.stored.is_some()) {
             return result;
+        }
+        if let Some(taking) = &mut self.taking {
+            taking.changed.insert(pair);
         }
         let mut told = known.unwrap_or_default();
         if told.taken.label != label && known.is_some() {
@@ -156,21 +177,58 @@ impl<M: ReportMaps> Ledger<M> {
     /// # Errors
     /// The counters cannot be read. Nothing was taken.
     pub fn take(&mut self) -> Result<Vec<ClusterLoad>, MapError> {
-        let counters = self.maps.counters()?;
-        let carried = std::mem::take(&mut self.carried);
-        let mut sums: BTreeMap<LabelId, (Counters, u64)> = BTreeMap::new();
-        for (label, counts) in carried {
-            sums.entry(label).or_default().0 += counts;
-        }
+        let counters = self.begin_take()()?;
+        self.take_some(&counters);
+        Ok(self.end_take())
+    }
+
+    /// Begins to take the loads since the last time. The counters are read by the result, on whatever thread it is
+    /// called, and without this ledger. [`Self::take_some`] and [`Self::end_take`] are to follow.
+    pub fn begin_take(&mut self) -> CounterReader {
+        self.taking = Some(Taking::default());
+        self.maps.counter_reader()
+    }
+
+    /// Takes the loads of some pairs. A pair whose counts cannot be stored is left out: they are in a later take, when
+    /// there is room.
+    pub fn take_some(&mut self, counters: &[(Pair, Counters)]) {
+        let Some(mut taking) = self.taking.take() else {
+            return;
+        };
         for (pair, counters) in counters {
-            let Some(mut told) = self.get(&pair) else {
+            // The counters of such a pair may have been read before it was changed.
+            if taking.changed.contains(pair) {
+                continue;
+            }
+            let Some(mut told) = self.get(pair) else {
                 continue;
             };
-            let (sum, active) = sums.entry(told.taken.label).or_default();
-            *sum += told.untold(&counters);
+            if told.stored.is_none() && !self.reserve(*pair, &mut told) {
+                continue;
+            }
+            let (sum, active) = taking.sums.entry(told.taken.label).or_default();
+            *sum += told.untold(counters);
             *active += counters.active();
-            told.taken = Reported::all(told.taken.label, &counters);
-            self.put(pair, told);
+            told.taken = Reported::all(told.taken.label, counters);
+            self.put(*pair, told);
+        }
+        self.taking = Some(taking);
+    }
+
+    /// Makes room for the counts of a pair. To store them later needs none, so a full map puts off this pair alone.
+    fn reserve(&mut self, pair: Pair, told: &mut Told) -> bool {
+        if self.maps.set_reported(pair, Some(told.taken)).is_err() {
+            return false;
+        }
+        told.stored = Some(told.taken);
+        true
+    }
+
+    /// The loads that were taken since [`Self::begin_take`], with the counts of pairs that have another label now.
+    pub fn end_take(&mut self) -> Vec<ClusterLoad> {
+        let mut sums = self.taking.take().unwrap_or_default().sums;
+        for (label, counts) in std::mem::take(&mut self.carried) {
+            sums.entry(label).or_default().0 += counts;
         }
         let busy = sums
             .into_iter()
@@ -179,7 +237,7 @@ impl<M: ReportMaps> Ledger<M> {
             let label = self.labels.get(label)?;
             Some(load(label, &sum, active))
         });
-        Ok(loads.collect())
+        loads.collect()
     }
 
     /// Stores that all that was taken is told.
@@ -187,27 +245,42 @@ impl<M: ReportMaps> Ledger<M> {
     /// # Errors
     /// It is stored in part or not at all. What was stored is taken back as far as possible.
     pub fn sending(&mut self) -> Result<(), MapError> {
-        let mut before = Vec::new();
-        let mut failed = None;
-        for (pair, told) in &mut self.pairs {
+        self.begin_sending();
+        while self.store_some(usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Begins to store that all that was taken is told. [`Self::store_some`] does it.
+    pub fn begin_sending(&mut self) {
+        self.on_the_way = Some(Vec::new());
+    }
+
+    /// Stores the counts of some more pairs, and returns whether there are others.
+    ///
+    /// # Errors
+    /// One of them is not stored. What was stored is taken back as far as possible.
+    pub fn store_some(&mut self, most: usize) -> Result<bool, MapError> {
+        for _ in 0..most {
+            let Some(pair) = self.unstored.pop() else {
+                return Ok(false);
+            };
+            let Some(told) = self.pairs.get_mut(&pair) else {
+                continue;
+            };
             if told.stored == Some(told.taken) {
                 continue;
             }
-            if let Err(error) = self.maps.set_reported(*pair, Some(told.taken)) {
-                failed = Some(error);
-                break;
+            if let Err(error) = self.maps.set_reported(pair, Some(told.taken)) {
+                self.unstored.push(pair);
+                self.unsent();
+                return Err(error);
             }
-            before.push((*pair, told.stored));
+            if let Some(on_the_way) = &mut self.on_the_way {
+                on_the_way.push((pair, told.stored));
+            }
             told.stored = Some(told.taken);
         }
-        self.on_the_way = Some(before);
-        match failed {
-            None => Ok(()),
-            Some(error) => {
-                self.unsent();
-                Err(error)
-            }
-        }
+        Ok(!self.unstored.is_empty())
     }
 
     /// Takes note that the report is on the connection.
@@ -217,7 +290,16 @@ impl<M: ReportMaps> Ledger<M> {
 
     /// Takes note that the report was not sent. Its counts are stored as not reported until it is.
     pub fn unsent(&mut self) {
-        for (pair, before) in self.on_the_way.take().unwrap_or_default() {
+        while self.take_back_some(usize::MAX) {}
+    }
+
+    /// Takes back the counts of some pairs of a report that was not sent, and returns whether there are others.
+    pub fn take_back_some(&mut self, most: usize) -> bool {
+        let Some(on_the_way) = &mut self.on_the_way else {
+            return false;
+        };
+        let some = on_the_way.len().saturating_sub(most);
+        for (pair, before) in on_the_way.split_off(some) {
             // What stays stored although it was not sent is lost if this process ends: once at most.
             if let Some(mut told) = self.get(&pair)
                 && self.maps.set_reported(pair, before).is_ok()
@@ -226,6 +308,10 @@ impl<M: ReportMaps> Ledger<M> {
                 self.put(pair, told);
             }
         }
+        if some == 0 {
+            self.on_the_way = None;
+        }
+        some > 0
     }
 
     /// True if the counters of a pair are told as they are, so that they may be deleted.
@@ -247,6 +333,9 @@ impl<M: ReportMaps> Ledger<M> {
     /// A map cannot be changed.
     pub fn forget(&mut self, pairs: &[Pair]) -> Result<(), MapError> {
         for pair in pairs {
+            if let Some(taking) = &mut self.taking {
+                taking.changed.insert(*pair);
+            }
             if self.get(pair).is_some() {
                 self.maps.set_reported(*pair, None)?;
                 self.pairs.remove(pair);
@@ -297,6 +386,11 @@ impl Told {
         let taken = Reported::all(label, &Counters::default());
         let stored = Some(taken);
         Self { taken, stored }
+    }
+
+    /// True if the map has room for the counts, and has older ones.
+    fn is_unstored(&self) -> bool {
+        self.stored.is_some_and(|stored| stored != self.taken)
     }
 
     /// The counts that were not taken yet.

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 
 use crowfly_client::{LoadRegistration, LoadWake, SharedLoadSource, XdsClient, XdsClientError};
 use crowfly_model::bootstrap::{Bootstrap, ServerConfig};
@@ -18,12 +20,19 @@ use crate::services::Services;
 
 type Books = Ledger<Box<dyn ReportMaps>>;
 
+/// The pairs that one lock of the ledger goes over. The agent waits for it when an endpoint changes.
+const SOME: usize = 256;
+
 /// The loads of an agent; clones share them.
 #[derive(Clone, Debug)]
 pub struct Loads {
     books: Arc<Mutex<Books>>,
+    /// Held while loads are taken, because a take is many locks of the ledger.
+    turn: Arc<Mutex<()>>,
     /// True if services are reported for which no source names a cluster.
     all: bool,
+    /// True if the last warning was that a load is not stored.
+    is_unsafe: Arc<AtomicBool>,
     /// Wakes the client that has no stream while there is nothing to report.
     on_demand: Arc<OnceLock<LoadWake>>,
 }
@@ -75,6 +84,8 @@ impl Loads {
         Ok(Self {
             books: Arc::new(Mutex::new(Ledger::adopt(maps)?)),
             all,
+            turn: Arc::default(),
+            is_unsafe: Arc::default(),
             on_demand: Arc::default(),
         })
     }
@@ -133,6 +144,7 @@ impl Loads {
             .collect();
         let mut books = self.lock();
         let had_labels = books.has_labels();
+        let mut failed = None;
         for (pair, address) in pairs {
             // One that the service does not have: a change failed, and the frontend is as it was.
             let Some(&locality) = localities.get(address) else {
@@ -143,8 +155,16 @@ impl Loads {
                 locality: locality.clone(),
             });
             if let Err(error) = books.label(*pair, label.as_ref()) {
-                warn!("the loads of {frontend} are not safe from a restart: {error}");
+                failed = Some(error);
             }
+        }
+        if let Some(error) = failed
+            && !self.is_unsafe.swap(true, Ordering::Relaxed)
+        {
+            warn!(
+                "the loads of {frontend}, and maybe of others, are not safe from a restart, and wait until they \
+                 can be stored: {error}"
+            );
         }
         self.wake_if(had_labels != books.has_labels());
     }
@@ -189,16 +209,41 @@ impl SharedLoadSource for Loads {
         self.on_demand.get().is_none() || self.lock().has_labels()
     }
 
+    /// The maps are read and written by one system call for each pair.
+    fn is_slow(&self) -> bool {
+        true
+    }
+
     fn take(&self) -> Vec<ClusterLoad> {
-        self.lock().take().unwrap_or_else(|error| {
-            warn!("the loads cannot be read, and are in the next report: {error}");
-            Vec::new()
-        })
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.lock().begin_take();
+        let counters = match read() {
+            Ok(counters) => counters,
+            Err(error) => {
+                warn!("the loads cannot be read, and are in the next report: {error}");
+                return Vec::new();
+            }
+        };
+        for some in counters.chunks(SOME) {
+            self.lock().take_some(some);
+            thread::yield_now();
+        }
+        self.lock().end_take()
     }
 
     fn sending(&self) -> Result<(), Arc<str>> {
-        let stored = self.lock().sending();
-        stored.map_err(|error| error.to_string().into())
+        self.lock().begin_sending();
+        loop {
+            let stored = self.lock().store_some(SOME);
+            match stored {
+                Ok(true) => thread::yield_now(),
+                Ok(false) => {
+                    self.is_unsafe.store(false, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.to_string().into()),
+            }
+        }
     }
 
     fn sent(&self) {
@@ -206,6 +251,8 @@ impl SharedLoadSource for Loads {
     }
 
     fn unsent(&self) {
-        self.lock().unsent();
+        while self.lock().take_back_some(SOME) {
+            thread::yield_now();
+        }
     }
 }

@@ -56,6 +56,9 @@ const PROGRAMS: [(&str, u32); 10] = [
     ("crowfly_sendmsg6", 15),
 ];
 
+/// The least room for labels. It costs 16 bytes for each.
+const LEAST_LABELS: u32 = 1024;
+
 /// Each map with the size of its keys and values.
 const MAPS: [(&str, u32, u32); 11] = [
     ("svc", 20, 20),
@@ -117,7 +120,7 @@ pub struct EbpfMaps {
     backends: HashMap<MapData, u32, [u8; 20]>,
     members: HashMap<MapData, [u8; 8], u32>,
     counters: CounterMap,
-    /// The same map, for other threads.
+    /// A second handle of the counters, for reads on another thread.
     counters_to_read: Arc<CounterMap>,
 }
 
@@ -293,9 +296,13 @@ fn load(directory: &Path, capacity: Capacity, ends_tcp: bool) -> Result<Ebpf, In
         ("slots", capacity.slots),
         ("backends", capacity.slots),
         ("members", capacity.slots),
-        ("stats", capacity.slots),
+        // Pairs that have left a frontend stay while connections are open or not reported. A program that finds no room
+        // loses counts, and nobody is told.
+        ("stats", capacity.slots.saturating_mul(2)),
+        // A pair without room here waits until others are forgotten.
         ("reported", capacity.slots),
-        ("labels", capacity.slots),
+        // Many pairs have the label of a cluster and a locality.
+        ("labels", (capacity.slots / 16).max(LEAST_LABELS)),
     ];
     let ends_tcp = u32::from(ends_tcp);
     let mut loader = EbpfLoader::new();

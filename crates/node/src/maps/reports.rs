@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::{Counters, MapError, Pair};
+use super::{CounterReader, Counters, MapError, Pair};
 
 /// The number of a label. 0 is no label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -48,6 +48,12 @@ pub trait ReportMaps: fmt::Debug + Send {
     /// The map cannot be read.
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError>;
 
+    /// A reader of the counters for another thread. Without one of their own, maps read them now.
+    fn counter_reader(&self) -> CounterReader {
+        let counters = self.counters();
+        Box::new(move || counters)
+    }
+
     /// Reads the counters of a pair. They are zero if there are none.
     ///
     /// # Errors
@@ -84,6 +90,10 @@ impl<M: ReportMaps + ?Sized> ReportMaps for Box<M> {
         (**self).counters()
     }
 
+    fn counter_reader(&self) -> CounterReader {
+        (**self).counter_reader()
+    }
+
     fn counters_of(&self, pair: Pair) -> Result<Counters, MapError> {
         (**self).counters_of(pair)
     }
@@ -114,6 +124,8 @@ pub struct MemoryReports {
     pub reported: BTreeMap<Pair, Reported>,
     /// The labels.
     pub labels: BTreeMap<LabelId, Vec<u8>>,
+    /// True if there is no room for the counts of another pair.
+    pub is_full: bool,
     /// True if no change is to succeed.
     pub is_broken: bool,
     /// True if the counters cannot be read.
@@ -151,6 +163,8 @@ impl ReportMaps for MemoryReports {
 
     fn set_reported(&mut self, pair: Pair, reported: Option<Reported>) -> Result<(), MapError> {
         self.may_change()?;
+        let is_new = reported.is_some() && !self.reported.contains_key(&pair);
+        fault("reported", self.is_full && is_new, true)?;
         match reported {
             Some(reported) => self.reported.insert(pair, reported),
             None => self.reported.remove(&pair),

@@ -2,17 +2,19 @@
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use aya::maps::{HashMap, Map, MapData};
 
 use super::InstallError;
 use super::access::{CounterMap, MapFailure, done, entries, map_error, read_counters};
 use crate::maps::reports::{LabelId, MAX_LABEL, ReportMaps, Reported};
-use crate::maps::{Counters, MapError, Pair, layout};
+use crate::maps::{CounterReader, Counters, MapError, Pair, layout};
 
 /// The counters, and the memory of what was told of them. Dropping this leaves them as they are.
 pub struct EbpfReports {
-    counters: CounterMap,
+    /// Other threads read it as well.
+    counters: Arc<CounterMap>,
     reported: HashMap<MapData, [u8; 8], [u8; 32]>,
     labels: HashMap<MapData, u32, [u8; MAX_LABEL]>,
 }
@@ -26,7 +28,7 @@ impl fmt::Debug for EbpfReports {
 impl EbpfReports {
     pub(super) fn open(directory: &Path) -> Result<Self, InstallError> {
         Ok(Self {
-            counters: open(directory, "stats")?,
+            counters: Arc::new(open(directory, "stats")?),
             reported: open(directory, "reported")?,
             labels: open(directory, "labels")?,
         })
@@ -47,6 +49,11 @@ where
 impl ReportMaps for EbpfReports {
     fn counters(&self) -> Result<Vec<(Pair, Counters)>, MapError> {
         read_counters(&self.counters)
+    }
+
+    fn counter_reader(&self) -> CounterReader {
+        let counters = Arc::clone(&self.counters);
+        Box::new(move || read_counters(&counters))
     }
 
     fn counters_of(&self, pair: Pair) -> Result<Counters, MapError> {
