@@ -3,13 +3,14 @@
 mod questions;
 mod readings;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crowfly_source::Event;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Interval, MissedTickBehavior, interval, interval_at, sleep};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, interval_at, sleep};
 use tracing::{error, info, warn};
 
 use crate::agent::Agent;
@@ -19,7 +20,7 @@ use crate::model::Place;
 use crate::reconcile::{Outcome, Repairs};
 use crate::services::ServiceEvent;
 use questions::Questions;
-use readings::{Purpose, Readings};
+use readings::{Purpose, Reading, Readings};
 
 /// The time between sweeps: far more than a program in the kernel takes.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -48,9 +49,9 @@ pub enum Told {
     NodeHeard,
     /// The source of this rank refused so many inputs: resources, keys or objects.
     Refused(usize, u64),
-    /// Somebody asks which sources have not listed their services yet.
+    /// A question for the sources that have not listed their services yet.
     Awaited(mpsc::Sender<Vec<String>>),
-    /// Somebody asks for the agent's metrics.
+    /// A question for the agent's metrics.
     Scrape(mpsc::Sender<Box<Scrape>>),
 }
 
@@ -68,77 +69,135 @@ impl Start {
     pub const PATIENCE: Duration = Duration::from_secs(30);
 }
 
-/// Runs an agent while there are sources.
+/// Runs an agent until nobody can tell it anything any more.
 pub async fn run<M: Maps>(
-    mut agent: Agent<M>,
+    agent: Agent<M>,
     mut sources: mpsc::Receiver<Told>,
     questions: UnixListener,
     start: Start,
 ) {
     let mut questions = Questions::new(questions);
-    let mut readings = Readings::default();
     let [mut sweep, mut retry, mut prune] = [SWEEP, RETRY, PRUNE].map(|period| {
         let mut timer = interval(period);
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
         timer
     });
     let mut compare = Timer::new(agent.comparison_period());
-    let names = agent
-        .services()
-        .sources()
-        .map(|(name, ..)| Arc::clone(name));
-    let mut journal = Journal::new(names.collect());
-    let mut ready = Some(start.ready);
-    let mut is_patient = true;
-    let patience = sleep(start.patience);
-    tokio::pin!(patience);
-    let mut is_settling = false;
-    let settled = sleep(SETTLE);
-    tokio::pin!(settled);
+    let mut patience = Delay::of(start.patience);
+    let mut settled = Delay::default();
+    let mut driver = Driver::new(agent, start.ready);
     loop {
-        if agent.services().has_synced()
-            && let Some(ready) = ready.take()
-        {
-            // Nobody may wait for it.
-            let _ = ready.send(agent.services().routes().len());
-        }
+        driver.announce();
         tokio::select! {
             told = sources.recv() => match told {
-                Some(Told::NodeHeard) => {
-                    is_settling = true;
-                    settled.as_mut().reset(tokio::time::Instant::now() + SETTLE);
-                }
-                Some(Told::Scrape(answer)) => {
-                    readings.want(Purpose::Scrape(answer), agent.reconciler().maps());
-                }
-                Some(told) => obey(&mut agent, told, &mut journal),
+                Some(Told::NodeHeard) => settled = Delay::of(SETTLE),
+                Some(told) => driver.obey(told),
                 None => return,
             },
-            () = &mut patience, if is_patient => {
-                is_patient = false;
-                if ready.is_some() || agent.awaits_node() {
-                    journal.report_silence(&agent);
-                    report(&agent.release());
+            () = patience.wait() => driver.lose_patience(),
+            () = settled.wait() => report(&driver.agent.node_heard()),
+            _ = sweep.tick(), if driver.agent.has_garbage() => driver.clean_up(),
+            () = compare.tick() => driver.agent.begin_comparison(),
+            _ = retry.tick(), if driver.agent.has_failed() => report(&driver.agent.retry()),
+            _ = prune.tick() => driver.read_counters(Purpose::Prune),
+            asker = questions.next() => driver.read_counters(Purpose::Answer(asker)),
+            reading = driver.readings.next() => driver.use_reading(reading),
+        }
+    }
+}
+
+/// A time to wait for once, or none. Nothing is lost if the future of [`Self::wait`] is dropped.
+#[derive(Default)]
+struct Delay(Option<Pin<Box<Sleep>>>);
+
+impl Delay {
+    fn of(time: Duration) -> Self {
+        Self(Some(Box::pin(sleep(time))))
+    }
+
+    async fn wait(&mut self) {
+        match &mut self.0 {
+            Some(sleep) => sleep.await,
+            None => std::future::pending().await,
+        }
+        self.0 = None;
+    }
+}
+
+/// An agent with its surroundings, but for the timers.
+struct Driver<M> {
+    agent: Agent<M>,
+    readings: Readings,
+    journal: Journal,
+    /// `None` once it was told that all sources have listed their services.
+    ready: Option<oneshot::Sender<usize>>,
+}
+
+impl<M: Maps> Driver<M> {
+    fn new(agent: Agent<M>, ready: oneshot::Sender<usize>) -> Self {
+        let names = agent.services().sources();
+        let names = names.map(|(name, ..)| Arc::clone(name));
+        Self {
+            journal: Journal::new(names.collect()),
+            agent,
+            readings: Readings::default(),
+            ready: Some(ready),
+        }
+    }
+
+    /// Tells once that all sources have listed their services.
+    fn announce(&mut self) {
+        if self.agent.services().has_synced()
+            && let Some(ready) = self.ready.take()
+        {
+            // Nobody may wait for it.
+            let _ = ready.send(self.agent.services().routes().len());
+        }
+    }
+
+    fn lose_patience(&mut self) {
+        if self.ready.is_some() || self.agent.awaits_node() {
+            self.journal.report_silence(&self.agent);
+            report(&self.agent.release());
+        }
+    }
+
+    fn clean_up(&mut self) {
+        self.agent.sweep();
+        self.agent.end_sockets();
+        report_repairs(&self.agent.compare());
+    }
+
+    fn read_counters(&mut self, purpose: Purpose) {
+        self.readings.want(purpose, self.agent.reconciler().maps());
+    }
+
+    fn use_reading(&mut self, reading: Reading) {
+        let (agent, journal) = (&mut self.agent, &mut self.journal);
+        self.readings.use_for(reading, agent, journal);
+    }
+
+    fn obey(&mut self, told: Told) {
+        let agent = &mut self.agent;
+        match told {
+            Told::Services(source, events) => {
+                self.journal.report(source, &events);
+                agent.note_failures(source, &events, SystemTime::now());
+                let begun = Instant::now();
+                let outcome = agent.handle(source, events);
+                agent.metrics().reconciled(begun.elapsed(), &outcome);
+                report(&outcome);
+                for warning in agent.take_warnings() {
+                    warn!("{warning}");
                 }
             }
-            () = &mut settled, if is_settling => {
-                is_settling = false;
-                report(&agent.node_heard());
-            }
-            _ = sweep.tick(), if agent.has_garbage() => {
-                agent.sweep();
-                agent.end_sockets();
-                report_repairs(&agent.compare());
-            }
-            () = compare.tick() => agent.begin_comparison(),
-            _ = retry.tick(), if agent.has_failed() => {
-                report(&agent.retry());
-            }
-            _ = prune.tick() => readings.want(Purpose::Prune, agent.reconciler().maps()),
-            asker = questions.next() => {
-                readings.want(Purpose::Answer(asker), agent.reconciler().maps());
-            }
-            reading = readings.next() => readings.use_for(reading, &mut agent, &mut journal),
+            Told::Place(place) => report(&agent.move_to(place)),
+            // Whoever asked may have gone.
+            Told::Awaited(answer) => drop(answer.try_send(agent.services().awaited())),
+            Told::Scrape(answer) => self.read_counters(Purpose::Scrape(answer)),
+            Told::Refused(source, inputs) => agent.note_refused(source, inputs),
+            // The loop has the timer for it.
+            Told::NodeHeard => {}
         }
     }
 }
@@ -162,28 +221,6 @@ impl Timer {
             Some(timer) => drop(timer.tick().await),
             None => std::future::pending().await,
         }
-    }
-}
-
-fn obey<M: Maps>(agent: &mut Agent<M>, told: Told, journal: &mut Journal) {
-    match told {
-        Told::Services(source, events) => {
-            journal.report(source, &events);
-            agent.note_failures(source, &events, SystemTime::now());
-            let begun = Instant::now();
-            let outcome = agent.handle(source, events);
-            agent.metrics().reconciled(begun.elapsed(), &outcome);
-            report(&outcome);
-            for warning in agent.take_warnings() {
-                warn!("{warning}");
-            }
-        }
-        Told::Place(place) => report(&agent.move_to(place)),
-        // Whoever asked may have gone.
-        Told::Awaited(answer) => drop(answer.try_send(agent.services().awaited())),
-        // The driver has the time and the thread for them.
-        Told::NodeHeard | Told::Scrape(_) => {}
-        Told::Refused(source, inputs) => agent.note_refused(source, inputs),
     }
 }
 

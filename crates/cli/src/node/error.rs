@@ -63,6 +63,9 @@ pub enum NodeError {
         #[source]
         source: io::Error,
     },
+    /// The path of the socket is that of another file, which is not replaced.
+    #[error("{}: there is a file that is no socket", .0.display())]
+    NoSocket(PathBuf),
     /// Another agent runs.
     #[error("{}: an agent answers there already", .0.display())]
     Running(PathBuf),

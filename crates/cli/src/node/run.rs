@@ -70,7 +70,7 @@ mod agent {
         fs::{self, Permissions},
         io,
         net::SocketAddr,
-        os::unix::fs::PermissionsExt,
+        os::unix::fs::{FileTypeExt, PermissionsExt},
         path::Path,
     };
 
@@ -192,15 +192,48 @@ mod agent {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed("cannot make its directory"))?;
         }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("cannot replace it")(error));
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(NodeError::NoSocket(path.to_owned()));
             }
-            _ => {}
+            Ok(_) => fs::remove_file(path).map_err(failed("cannot replace it"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("cannot look at it")(error)),
         }
         let listener = UnixListener::bind(path).map_err(failed("cannot listen"))?;
         fs::set_permissions(path, Permissions::from_mode(0o600))
             .map_err(failed("cannot restrict it"))?;
         Ok(listener)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #![allow(clippy::unwrap_used, reason = "test code")]
+
+        use super::*;
+
+        /// N-76: the socket of a killed agent is replaced. Any other file stays as it is, and the start is refused.
+        #[tokio::test]
+        async fn only_a_socket_is_replaced() {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("notes");
+            fs::write(&file, "mine").unwrap();
+            let refused = listen(&file).await.unwrap_err().to_string();
+            assert!(
+                refused.ends_with("notes: there is a file that is no socket"),
+                "{refused}"
+            );
+            assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+            let link = folder.path().join("link");
+            std::os::unix::fs::symlink(&file, &link).unwrap();
+            assert!(listen(&link).await.is_err());
+            assert!(link.is_symlink());
+
+            let socket = folder.path().join("run/node.sock");
+            drop(listen(&socket).await.unwrap());
+            assert!(socket.exists());
+            let _again = listen(&socket).await.unwrap();
+            assert!(matches!(listen(&socket).await, Err(NodeError::Running(_))));
+        }
     }
 }

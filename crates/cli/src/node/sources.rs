@@ -56,9 +56,12 @@ pub(super) struct Configured {
 
 /// Sources at work. They end when this is dropped.
 pub(super) struct Sources {
-    agent: mpsc::WeakSender<Told>,
+    /// The agent goes on while this is here, although all sources may have ended.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "no agent runs"))]
+    agent: mpsc::Sender<Told>,
     reread: mpsc::Sender<()>,
-    _tasks: JoinSet<()>,
+    #[cfg_attr(not(test), allow(dead_code, reason = "they end when this is dropped"))]
+    tasks: JoinSet<()>,
 }
 
 impl Configured {
@@ -114,7 +117,7 @@ impl Configured {
     /// Starts the sources. The second value has what they tell.
     pub(super) fn start(self) -> (Sources, mpsc::Receiver<Told>) {
         let (tell, told) = mpsc::channel(ROOM);
-        let agent = tell.downgrade();
+        let agent = tell.clone();
         let mut tasks = JoinSet::new();
         for (rank, (_, run)) in self.sources.into_iter().enumerate() {
             tasks.spawn(guarded(rank, run, tell.clone()));
@@ -125,7 +128,7 @@ impl Configured {
         let sources = Sources {
             agent,
             reread: self.reread,
-            _tasks: tasks,
+            tasks,
         };
         (sources, told)
     }
@@ -135,7 +138,7 @@ impl Sources {
     /// The way to the agent, for as long as there are sources.
     #[cfg(target_os = "linux")]
     pub(super) fn agent(&self) -> mpsc::WeakSender<Told> {
-        self.agent.clone()
+        self.agent.downgrade()
     }
 
     /// Reads the file again, although it did not change.
@@ -229,4 +232,59 @@ async fn follow(
         }
     }
     file.run(rank, again, tell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
+
+    use super::*;
+    use crate::node::settings::{
+        KubernetesSettings, KvstoreSettings, LoadSettings, MachineSettings, MetricsSettings,
+        XdsSettings,
+    };
+    use crowfly_node::model::Place;
+    use tokio::sync::mpsc::error::TryRecvError;
+
+    /// N-58: a source that panics is a failed one. The agent goes on with its last services, also if it was the only one.
+    #[tokio::test]
+    async fn the_agent_outlives_its_only_source() {
+        let panics: Run = Box::new(|_, _| Box::pin(async { panic!("a bug of the test") }));
+        let (reread, _again) = mpsc::channel(1);
+        let configured = Configured {
+            settings: settings(),
+            sources: vec![(SourceName::File, panics)],
+            xds: None,
+            follows_node: false,
+            reread,
+            watch: None,
+        };
+        let (mut sources, mut told) = configured.start();
+        let Some(Told::Services(0, events)) = told.recv().await else {
+            panic!("the failure is told");
+        };
+        assert!(
+            matches!(events.as_slice(), [Event::Failed(_)]),
+            "{events:?}"
+        );
+        assert!(sources.tasks.join_next().await.is_some());
+        assert_eq!(told.try_recv().err(), Some(TryRecvError::Empty));
+        drop(sources);
+        assert_eq!(told.try_recv().err(), Some(TryRecvError::Disconnected));
+    }
+
+    fn settings() -> Settings {
+        Settings {
+            place: Place::default(),
+            pod_cidrs: Vec::new(),
+            order: None,
+            kubernetes: KubernetesSettings::default(),
+            kvstore: KvstoreSettings::default(),
+            xds: XdsSettings::default(),
+            machine: MachineSettings::default(),
+            loads: LoadSettings::default(),
+            metrics: MetricsSettings::default(),
+            start_timeout: None,
+        }
+    }
 }

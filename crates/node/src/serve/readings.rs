@@ -22,7 +22,10 @@ pub(super) enum Purpose {
 }
 
 /// The counters of all pairs.
-type Counted = Result<Vec<(Pair, Counters)>, MapError>;
+pub(super) type Counted = Result<Vec<(Pair, Counters)>, MapError>;
+
+/// A reading that has ended, and its purposes.
+pub(super) type Reading = (Counted, Vec<Purpose>);
 
 /// A reading of the counters, and who waits for one.
 #[derive(Debug, Default)]
@@ -48,7 +51,7 @@ impl Readings {
     }
 
     /// Waits for the end of a reading, and for ever if there is none. Nothing is lost if the future is dropped.
-    pub(super) async fn next(&mut self) -> (Counted, Vec<Purpose>) {
+    pub(super) async fn next(&mut self) -> Reading {
         let Some((reading, _)) = &mut self.under_way else {
             return std::future::pending().await;
         };
@@ -67,7 +70,7 @@ impl Readings {
     /// Uses a reading, and begins the next one if somebody waits for it.
     pub(super) fn use_for<M: Maps>(
         &mut self,
-        (counted, purposes): (Counted, Vec<Purpose>),
+        (counted, purposes): Reading,
         agent: &mut Agent<M>,
         journal: &mut Journal,
     ) {
