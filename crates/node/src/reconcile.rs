@@ -73,6 +73,7 @@ const MOST_FAILURES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Programmed {
     entry: Entry,
+    /// Its slots. They are empty if a former agent left only some of them.
     slots: Vec<Slot>,
     /// Its backends, which are held.
     backends: BTreeSet<BackendId>,
@@ -274,7 +275,7 @@ impl<M: Maps> Reconciler<M> {
 
     /// Deletes what was left over before the last sweep. By then, programs that could see it have ended.
     pub fn sweep(&mut self) {
-        for waste in self.garbage.take_ripe() {
+        for waste in self.garbage.take_due() {
             if self.is_waste(&waste) {
                 self.delete(waste);
             }
@@ -341,7 +342,7 @@ impl<M: Maps> Reconciler<M> {
             Some(before) => before.entry.service,
             None => ServiceId(self.services.take()),
         };
-        let keeps_slots = before.is_some_and(|before| before.slots == slots);
+        let keeps_slots = before.is_some_and(|before| before.is_whole() && before.slots == slots);
         let generation = match before {
             Some(before) if keeps_slots => before.entry.generation,
             _ => Generation(self.generations.take()),
@@ -507,6 +508,11 @@ impl<M: Maps> Reconciler<M> {
 }
 
 impl Programmed {
+    /// True if the maps have all of its slots.
+    fn is_whole(&self) -> bool {
+        usize::try_from(self.entry.slots) == Ok(self.slots.len())
+    }
+
     fn keys(&self) -> impl Iterator<Item = SlotKey> + use<> {
         let Entry {
             service,

@@ -167,6 +167,37 @@ fn half_a_generation_is_written_anew() {
     assert_eq!(backends, ["10.244.0.2:8080".parse().unwrap()]);
 }
 
+/// N-76: the slots that are left of a generation in force are used until its source is heard, and then they go.
+#[test]
+fn half_a_generation_stays_until_it_is_written_anew() {
+    for wanted in [route(&[(2, 1)], None), route(&[], None)] {
+        let mut maps = Reconciler::adopt(MemoryMaps::default()).unwrap();
+        maps.want(frontend(1), Some(route(&[(1, 1), (2, 1)], None)));
+        maps.reconcile();
+        let mut left = maps.into_maps();
+        left.slots.retain(|key, _| key.index == 1);
+        let mut maps = Reconciler::adopt(left.clone()).unwrap();
+        for _ in 0..2 {
+            maps.sweep();
+        }
+        assert_eq!(maps.maps().slots, left.slots);
+        let backend = left.slots.values().next().unwrap().second;
+        assert!(maps.maps().backends.contains_key(&backend));
+
+        maps.want(frontend(1), Some(Arc::clone(&wanted)));
+        assert_eq!(maps.reconcile().switched, 1);
+        for _ in 0..2 {
+            maps.sweep();
+        }
+        let backends = wanted.targets.len();
+        let maps = maps.into_maps();
+        assert_eq!(
+            (maps.slots.len(), maps.backends.len()),
+            (backends, backends)
+        );
+    }
+}
+
 /// N-78: a full map fails the service that needs room, and no other; it is tried again.
 #[test]
 fn a_full_map_fails_one_service_alone() {

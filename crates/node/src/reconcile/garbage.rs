@@ -20,32 +20,32 @@ impl Waste {
     }
 }
 
-/// Entries to delete. The next sweep deletes those in `ripe`, and the sweep after it those in `fresh`.
+/// Entries to delete. The next sweep deletes those in `due`, and the sweep after it those in `new`.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
-    ripe: Vec<Waste>,
-    fresh: Vec<Waste>,
+    due: Vec<Waste>,
+    new: Vec<Waste>,
 }
 
 impl Garbage {
     /// Adds what programs may be reading now.
     pub(super) fn add(&mut self, waste: Waste) {
-        self.fresh.push(waste);
+        self.new.push(waste);
     }
 
     /// Adds what no program reads.
     pub(super) fn keep(&mut self, waste: Waste) {
-        self.ripe.push(waste);
+        self.due.push(waste);
     }
 
     /// Takes the entries that this sweep deletes. The next sweep deletes the others.
-    pub(super) fn take_ripe(&mut self) -> Vec<Waste> {
-        let fresh = std::mem::take(&mut self.fresh);
-        std::mem::replace(&mut self.ripe, fresh)
+    pub(super) fn take_due(&mut self) -> Vec<Waste> {
+        let new = std::mem::take(&mut self.new);
+        std::mem::replace(&mut self.due, new)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.ripe.is_empty() && self.fresh.is_empty()
+        self.due.is_empty() && self.new.is_empty()
     }
 
     /// The number of slots in it.
@@ -80,6 +80,6 @@ impl Garbage {
     }
 
     fn all(&self) -> impl Iterator<Item = &Waste> {
-        self.ripe.iter().chain(&self.fresh)
+        self.due.iter().chain(&self.new)
     }
 }

@@ -60,16 +60,15 @@ impl<M: Maps> Reconciler<M> {
         slots: &mut Slots,
         members: &mut Members,
     ) -> Programmed {
-        let of = (entry.service, entry.generation);
-        let is_whole = |found: &BTreeMap<u32, Slot>| found.keys().copied().eq(0..entry.slots);
-        let found = if slots.get(&of).is_none_or(is_whole) {
-            slots.remove(&of)
-        } else {
-            // It is written anew, and what there is of it goes.
-            None
-        };
-        let slots: Vec<Slot> = found.unwrap_or_default().into_values().collect();
+        let found = slots.remove(&(entry.service, entry.generation));
+        let found = found.unwrap_or_default();
+        let is_whole = found.keys().copied().eq(0..entry.slots);
+        let mut slots: Vec<Slot> = found.into_values().collect();
         let backends = self.backends.hold_known(&slots);
+        if !is_whole {
+            // The generation is in force, so what there is of it stays until it is written anew.
+            slots.clear();
+        }
         let mut members = members.remove(&entry.service).unwrap_or_default();
         members.retain(|&backend| {
             let is_member = entry.affinity > 0 && backends.contains(&backend);
