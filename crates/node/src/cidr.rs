@@ -1,4 +1,4 @@
-//! Ranges of addresses.
+//! Ranges of addresses, which say what pods run on this node: an xDS endpoint inside that names no node is a local one.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -78,7 +78,7 @@ impl FileSource {
     /// even if it did not change.
     ///
     /// Without a rank the file is no source: a mistake in it, new services, and changes of its settings are
-    /// said aloud, because nobody asks for its status.
+    /// logged, because nobody asks for its status.
     pub async fn run(
         mut self,
         rank: Option<usize>,
@@ -156,7 +156,7 @@ impl FileSource {
         ConfigErrors::check((self.check)(path, &contents.settings), contents)
     }
 
-    /// Settings that are not in force are said aloud, once for each change of them.
+    /// Settings that are not in force are logged, once for each change of them.
     fn compare(&mut self, settings: &[Section]) {
         let now = plain(settings);
         if now == self.seen {
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// A file of settings alone is no source. Services that it gets later, and mistakes, are said aloud, each once.
+    /// A file of settings alone is no source. Services that it gets later, and mistakes, are logged, each once.
     #[tokio::test]
     async fn later_services_and_mistakes_of_a_settings_file_are_warned_of() {
         let directory = tempfile::tempdir().unwrap();

@@ -92,7 +92,7 @@ impl Joiner {
         }
     }
 
-    /// The same for at most so many objects of each kind. Others are refused.
+    /// Keeps at most `room` objects of each kind, and refuses others.
     #[must_use]
     pub fn with_room(mut self, room: usize) -> Self {
         self.services.room = room;

@@ -1,4 +1,4 @@
-//! Wishes of objects that this agent does not follow. They are said, because silence would look like consent.
+//! Fields of objects that the agent does not follow. They are logged, because their authors would expect them to work.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use tracing::{info, warn};
 
 use crate::model::ServiceName;
 
-/// Something that an object asks for in vain.
+/// A field of an object that has no effect here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {
     /// It has node ports.

@@ -1,4 +1,4 @@
-//! Reads an EndpointSlice.
+//! Reads an EndpointSlice. Each of its endpoints is a backend, with the ports that all endpoints of the slice share.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

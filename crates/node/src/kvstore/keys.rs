@@ -1,4 +1,4 @@
-//! The keys of a ClusterMesh, as Cilium writes them.
+//! The keys of a ClusterMesh. They are those that Cilium writes, because the agent reads an etcd that Cilium fills.
 
 use bytes::Bytes;
 
