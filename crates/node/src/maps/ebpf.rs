@@ -30,7 +30,7 @@ use tracing::warn;
 
 use access::CounterMap;
 use links::Links;
-use pins::{lock, remove_pins};
+use pins::{PinnedMaps, lock, remove_pins};
 
 /// Built from `bpf/crowfly.bpf.c` by `bpf/build`.
 static OBJECT: &[u8] = include_bytes_aligned!("../../bpf/crowfly.bpf.o");
@@ -108,13 +108,10 @@ impl Default for Capacity {
 
 /// The maps in the kernel. Dropping this leaves them, and the programs, as they are.
 pub struct EbpfMaps {
-    /// Keeps other agents away from the pins.
-    _lock: File,
     directory: PathBuf,
+    pinned: PinnedMaps,
     /// `None` until the programs are attached.
     links: Option<Links>,
-    /// The room of each map, which its pin may have from another agent.
-    capacities: Vec<(&'static str, u32)>,
     services: HashMap<MapData, [u8; 20], [u8; 20]>,
     slots: HashMap<MapData, [u8; 12], [u8; 12]>,
     backends: HashMap<MapData, u32, [u8; 20]>,
@@ -238,10 +235,9 @@ impl EbpfMaps {
         let mut map = |name| ebpf.take_map(name).ok_or(InstallError::Missing(name));
         let wrong = |name| move |source| InstallError::Map { name, source };
         Ok(Self {
-            _lock: lock,
             directory: directory.to_owned(),
+            pinned: PinnedMaps::open(directory, lock)?,
             links: None,
-            capacities: capacities(directory),
             services: map("svc")?.try_into().map_err(wrong("svc"))?,
             slots: map("slots")?.try_into().map_err(wrong("slots"))?,
             backends: map("backends")?.try_into().map_err(wrong("backends"))?,
@@ -332,15 +328,6 @@ fn load(directory: &Path, capacity: Capacity, ends_tcp: bool) -> Result<Ebpf, In
         })?;
     }
     Ok(ebpf)
-}
-
-/// The room of each map that has any.
-fn capacities(directory: &Path) -> Vec<(&'static str, u32)> {
-    let found = MAPS.iter().filter_map(|(name, ..)| {
-        let info = MapInfo::from_pin(directory.join(name)).ok()?;
-        Some((*name, info.max_entries()))
-    });
-    found.filter(|(_, room)| *room > 0).collect()
 }
 
 fn check_layout(path: &Path, key: u32, value: u32) -> Result<(), InstallError> {

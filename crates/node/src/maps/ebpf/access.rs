@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aya::maps::{HashMap, MapData};
 
-use super::EbpfMaps;
+use super::{EbpfMaps, InstallError};
 use crate::maps::{
     BackendId, CounterReader, Counters, Dump, MapError, Maps, Operation, Pair, layout,
 };
@@ -99,18 +99,23 @@ impl Maps for EbpfMaps {
     }
 
     fn attach_again(&mut self) -> Result<Vec<&'static str>, MapError> {
+        let failed = |map, error: &InstallError| MapError {
+            map,
+            is_full: false,
+            reason: reason(error),
+        };
+        // Maps first: an agent that finds links without maps would give them programs with empty ones.
+        let pinned = self.pinned.pin_again();
+        pinned.map_err(|error| failed("pins", &error))?;
         let Some(links) = &self.links else {
             return Ok(Vec::new());
         };
-        links.attach_again().map_err(|error| MapError {
-            map: "links",
-            is_full: false,
-            reason: reason(&error),
-        })
+        let attached = links.attach_again();
+        attached.map_err(|error| failed("links", &error))
     }
 
     fn capacities(&self) -> Vec<(&'static str, u32)> {
-        self.capacities.clone()
+        self.pinned.capacities()
     }
 }
 

@@ -7,9 +7,73 @@ use std::cmp::Reverse;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{InstallError, LINKS, PROGRAMS, failed, sys};
+use aya::maps::{MapData, MapInfo};
+use tracing::warn;
+
+use super::{InstallError, LINKS, MAPS, PROGRAMS, failed, sys};
+
+/// The maps in use, and their pins. The lock keeps other agents away from the pins.
+pub(super) struct PinnedMaps {
+    directory: PathBuf,
+    lock: File,
+    maps: Vec<(&'static str, MapInfo, MapData)>,
+}
+
+impl PinnedMaps {
+    /// Opens the maps of a directory that this agent has locked.
+    pub(super) fn open(directory: &Path, lock: File) -> Result<Self, InstallError> {
+        let maps = MAPS.iter().map(|(name, ..)| {
+            let map = MapData::from_pin(directory.join(name));
+            let map = map.and_then(|map| Ok((*name, map.info()?, map)));
+            map.map_err(|source| InstallError::Map { name, source })
+        });
+        Ok(Self {
+            directory: directory.to_owned(),
+            lock,
+            maps: maps.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The room of each map that has any, which its pin may have from another agent.
+    pub(super) fn capacities(&self) -> Vec<(&'static str, u32)> {
+        let rooms = self.maps.iter();
+        let rooms = rooms.map(|(name, info, _)| (*name, info.max_entries()));
+        rooms.filter(|(_, room)| *room > 0).collect()
+    }
+
+    /// Pins the maps whose pins are gone, or are pins of other maps. Without them the next agent would begin with empty
+    /// maps.
+    pub(super) fn pin_again(&mut self) -> Result<(), InstallError> {
+        let directory = &self.directory;
+        fs::create_dir_all(directory)
+            .map_err(|source| failed(directory, "cannot make the directory", source))?;
+        // A lock on a directory that was removed keeps nobody away from its successor.
+        let is_same = same_file(&self.lock, directory);
+        if !is_same.map_err(|source| failed(directory, "cannot read the directory", source))? {
+            self.lock = lock(directory)?;
+        }
+        for (name, info, map) in &self.maps {
+            let pin = directory.join(name);
+            if MapInfo::from_pin(&pin).is_ok_and(|found| found.id() == info.id()) {
+                continue;
+            }
+            remove(&pin).map_err(|source| failed(&pin, "cannot remove the pin", source))?;
+            sys::pin(map.fd().as_fd(), &pin)
+                .map_err(|source| failed(&pin, "cannot pin a map", source))?;
+            warn!("the map {name} was not pinned any more, and is again");
+        }
+        Ok(())
+    }
+}
+
+/// True if a path leads to the file that is open.
+fn same_file(file: &File, path: &Path) -> io::Result<bool> {
+    let (file, found) = (file.metadata()?, fs::metadata(path)?);
+    Ok((file.dev(), file.ino()) == (found.dev(), found.ino()))
+}
 
 /// Detaches the programs and removes every map, also those of other versions of the agent. Returns the number
 /// of pins that there were.

@@ -1,7 +1,7 @@
 //! The system calls that aya has no way to make, and all of this crate's unsafe code.
 //!
 //! aya 0.14 loads programs and reads maps. It cannot replace the program of a pinned link, which is how
-//! an upgrade leaves no gap, and it cannot tell which cgroup a link is of.
+//! an upgrade leaves no gap, and it cannot tell which cgroup and program a link is of.
 
 #![allow(unsafe_code, reason = "system calls: each block says why it is sound")]
 
@@ -65,9 +65,16 @@ pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     attributes.call_for_fd(OBJ_GET)
 }
 
-/// The number of the cgroup that a link is of, which is the inode of its directory. It is 0 if the
-/// cgroup is gone.
-pub(super) fn cgroup_of(link: BorrowedFd<'_>) -> io::Result<u64> {
+/// A link of a cgroup, as the kernel describes it.
+pub(super) struct LinkInfo {
+    /// The number of its program.
+    pub(super) program: u32,
+    /// The number of its cgroup, which is the inode of its directory. It is 0 if the cgroup is gone.
+    pub(super) cgroup: u64,
+}
+
+/// The cgroup and the program of a link.
+pub(super) fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // struct bpf_link_info: type, id, prog_id, padding, then for cgroups: cgroup_id, attach_type.
     let mut info = [0_u64; 16];
     let size = u32::try_from(size_of_val(&info)).map_err(io::Error::other)?;
@@ -77,7 +84,11 @@ pub(super) fn cgroup_of(link: BorrowedFd<'_>) -> io::Result<u64> {
     attributes.u64(8, info.as_mut_ptr() as u64);
     // `info` lives until after the call, and is as long as was said.
     attributes.call(OBJ_GET_INFO_BY_FD)?;
-    Ok(info[2])
+    let [a, b, c, d, ..] = info[1].to_ne_bytes();
+    Ok(LinkInfo {
+        program: u32::from_ne_bytes([a, b, c, d]),
+        cgroup: info[2],
+    })
 }
 
 /// A `union bpf_attr`, as far as the calls above need it. The rest is zero.
