@@ -217,7 +217,7 @@ pub struct CheckArgs {
 /// Remove every trace: detach the programs and delete the maps, which ends routing
 ///
 /// Stop the agent first. Connections that exist go on, because their packets carry the addresses of
-/// backends.
+/// backends. The socket of a killed agent is removed as well, and its directory if nothing else is in it.
 #[derive(Args, Clone, Debug)]
 pub struct CleanArgs {
     /// The kernel's side of the agent

@@ -75,12 +75,27 @@ pub(super) fn clean(args: &CleanArgs) -> Result<(), NodeError> {
     }
     let pins = &args.machine.pins;
     let removed = crowfly_node::maps::ebpf::clean(pins).map_err(NodeError::Clean)?;
-    // A killed agent leaves it.
-    let _ = std::fs::remove_file(socket);
+    remove_socket(socket);
     if args.json {
         output::line(serde_json::json!({ "removed": removed }));
     } else {
         output::line(format_args!("{}: {removed} pins removed", pins.display()));
     }
     Ok(())
+}
+
+/// Removes the socket that a killed agent left, and the directory that an agent made for it. A directory that holds
+/// something else stays.
+#[cfg(target_os = "linux")]
+fn remove_socket(socket: &Path) {
+    use std::{fs, os::unix::fs::FileTypeExt};
+
+    let found = fs::symlink_metadata(socket);
+    // Another file at this path is none of an agent's.
+    if found.is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = fs::remove_file(socket);
+    }
+    if let Some(directory) = socket.parent() {
+        let _ = fs::remove_dir(directory);
+    }
 }

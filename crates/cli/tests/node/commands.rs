@@ -149,7 +149,7 @@ fn a_machine_is_checked() {
     );
 }
 
-/// `clean` ends routing and removes every trace.
+/// `clean` ends routing and removes every trace, also the directory that the agent made for its socket.
 #[test]
 fn clean_removes_every_trace() {
     let Some(lab) = Lab::new() else { return };
@@ -167,10 +167,24 @@ fn clean_removes_every_trace() {
         ok && text.contains(" pins removed") && !text.contains(": 0 pins"),
         "{text}"
     );
-    assert!(!lab.pins().exists());
+    let (socket, pins) = (lab.socket(), lab.pins());
+    let run = socket.parent().unwrap();
+    assert!(!pins.exists() && !run.exists());
     assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), "ENETUNREACH=1");
     let (ok, json) = lab.crowfly(&["clean", "--json"]);
     assert!(ok && json.trim() == r#"{"removed":0}"#, "{json}");
+
+    // A killed agent leaves its socket.
+    lab.adopt(&[]).kill();
+    assert!(socket.exists());
+    let (ok, text) = lab.crowfly(&["clean"]);
+    assert!(ok && !pins.exists() && !run.exists(), "{text}");
+
+    // A file that no agent made stays, and its directory.
+    fs::create_dir(run).unwrap();
+    fs::write(&socket, "a note").unwrap();
+    let (ok, text) = lab.crowfly(&["clean"]);
+    assert!(ok && fs::read(&socket).unwrap() == b"a note", "{text}");
 }
 
 /// A bad file at the start is refused with file, line and field, and what a former agent left is not

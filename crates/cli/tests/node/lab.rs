@@ -70,7 +70,8 @@ impl Lab {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.join("node.sock")
+        // The agent makes the directory.
+        self.folder.join("run/node.sock")
     }
 
     /// Runs a sub-command of `crowfly node` to its end: success, and standard output and error.
