@@ -66,17 +66,29 @@ fn a_socket_of_two_cluster_ips_with_one_backend_counts_once_for_each() {
     });
 }
 
-/// N-75: MPTCP connections are routed, and are counted as they begin and end.
+/// N-75: MPTCP connections are spread over the backends, and are counted as they begin and end. None of them falls back to
+/// TCP.
 #[test]
 fn mptcp_is_routed_and_counted() {
     let Some(lab) = Lab::new() else { return };
     let mut probe = lab.probe();
-    probe.ask("serve-tcp 127.0.0.1:8080 one");
-    let agent = lab.agent(&web("10.96.0.10", "", &["127.0.0.1:8080"]), &[]);
-    let answer = probe.ask("mptcp 10.96.0.10:80 5");
-    if answer.starts_with("Protocol") {
-        return leave_out("a kernel with MPTCP").unwrap_or_default();
+    let backends = ["127.0.0.1:8080", "127.0.0.2:8080", "127.0.0.3:8080"];
+    for (backend, name) in backends.iter().zip(["a", "b", "c"]) {
+        let answer = probe.ask(&format!("serve-mptcp {backend} {name}"));
+        if answer.starts_with("Protocol") {
+            return leave_out("a kernel with MPTCP").unwrap_or_default();
+        }
+        assert_eq!(answer, *backend);
     }
-    assert_eq!(answer, "one=5");
-    agent.wait(|view| counters(&view.frontends[0]) == (5, 0, 0));
+    let agent = lab.agent(&web("10.96.0.10", "", &backends), &[]);
+    let counts = probe.counts("mptcp 10.96.0.10:80 60");
+    let names: Vec<_> = counts.iter().map(|it| it.0.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"], "{counts:?}");
+    assert_eq!(counts.iter().map(|it| it.1).sum::<usize>(), 60);
+    assert_eq!(probe.ask("hold-mptcp 10.96.0.10:80 7"), "ok");
+    agent.wait(|view| counters(&view.frontends[0]) == (67, 7, 0));
+    assert_eq!(probe.ask("use-held"), "ok");
+    probe.ask("let-go 5");
+    agent.wait(|view| counters(&view.frontends[0]) == (67, 2, 0));
+    assert_eq!(probe.ask("mptcp-accepted"), "67");
 }

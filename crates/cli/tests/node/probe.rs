@@ -55,20 +55,18 @@ impl Probe {
             ["serve-tcp", address, name] => serve_tcp(address, name),
             ["serve-udp", address, name] => serve_udp(address, name),
             ["tcp", address, count] => Ok(repeat(count, || visit(address))),
-            ["mptcp", address, count] => Ok(repeat(count, || visit_by_mptcp(address))),
+            ["serve-mptcp", address, name] => serve_mptcp(address, name),
+            ["mptcp", address, count] => {
+                Ok(repeat(count, || read_name(&mut connect_mptcp(address)?)))
+            }
+            ["mptcp-accepted"] => mptcp_accepted(),
             ["udp", address, count] => Ok(repeat(count, || send(address))),
             ["udp-connected", address, count] => Ok(repeat(count, || send_connected(address))),
             ["peer", address] => Ok(TcpStream::connect(address)?.peer_addr()?.to_string()),
             ["echo-tcp", address, size] => echo_tcp(address, size.parse().unwrap()),
             ["echo-udp", address, size] => echo_udp(address, size.parse().unwrap()),
-            ["hold", address, count] => {
-                for _ in 0..count.parse().unwrap() {
-                    let mut stream = TcpStream::connect(address)?;
-                    read_name(&mut stream)?;
-                    self.held.push(stream);
-                }
-                Ok("ok".to_owned())
-            }
+            ["hold", address, count] => self.hold(count, || TcpStream::connect(address)),
+            ["hold-mptcp", address, count] => self.hold(count, || connect_mptcp(address)),
             ["let-go", count] => {
                 self.held
                     .truncate(self.held.len() - count.parse::<usize>().unwrap());
@@ -111,6 +109,20 @@ impl Probe {
             }
             _ => self.obey_held_udp(words),
         }
+    }
+
+    /// Keeps so many connections, each of which a backend has answered.
+    fn hold(
+        &mut self,
+        count: &str,
+        connect: impl Fn() -> io::Result<TcpStream>,
+    ) -> io::Result<String> {
+        for _ in 0..count.parse().unwrap() {
+            let mut stream = connect()?;
+            read_name(&mut stream)?;
+            self.held.push(stream);
+        }
+        Ok("ok".to_owned())
     }
 
     /// Obeys a command for UDP sockets that are held.
@@ -253,7 +265,18 @@ fn name(error: &io::Error) -> String {
 }
 
 fn serve_tcp(address: &str, name: &str) -> io::Result<String> {
-    let listener = TcpListener::bind(address)?;
+    serve(TcpListener::bind(address)?, name)
+}
+
+fn serve_mptcp(address: &str, name: &str) -> io::Result<String> {
+    let address: SocketAddr = address.parse().unwrap();
+    let socket = mptcp_socket(address)?;
+    socket.bind(&address.into())?;
+    socket.listen(128)?;
+    serve(socket.into(), name)
+}
+
+fn serve(listener: TcpListener, name: &str) -> io::Result<String> {
     let (bound, name) = (listener.local_addr()?, format!("{name}\n"));
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -292,15 +315,27 @@ fn visit(address: &str) -> io::Result<String> {
     read_name(&mut TcpStream::connect(address)?)
 }
 
-fn visit_by_mptcp(address: &str) -> io::Result<String> {
+fn connect_mptcp(address: &str) -> io::Result<TcpStream> {
     let address: SocketAddr = address.parse().unwrap();
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::MPTCP),
-    )?;
+    let socket = mptcp_socket(address)?;
     socket.connect(&address.into())?;
-    read_name(&mut socket.into())
+    Ok(socket.into())
+}
+
+fn mptcp_socket(address: SocketAddr) -> io::Result<Socket> {
+    let domain = Domain::for_address(address);
+    Socket::new(domain, Type::STREAM, Some(Protocol::MPTCP))
+}
+
+/// The connections that servers in this namespace have accepted as MPTCP. One that fell back to TCP is not among them.
+fn mptcp_accepted() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/self/net/netstat")?;
+    // A line of names, and one of numbers.
+    let mut lines = text.lines().filter(|line| line.starts_with("MPTcpExt:"));
+    let (names, numbers) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut counters = names.split(' ').zip(numbers.split(' '));
+    let found = counters.find(|(name, _)| *name == "MPCapableACKRX");
+    Ok(found.unwrap().1.to_owned())
 }
 
 fn read_name(stream: &mut TcpStream) -> io::Result<String> {
