@@ -77,22 +77,19 @@ impl Lab {
     /// Runs a sub-command of `crowfly node` to its end: success, and standard output and error.
     pub(crate) fn crowfly(&self, arguments: &[&str]) -> (bool, String) {
         // An agent that was to be refused, and is not, would run for ever.
-        let command = self.command(arguments);
-        let mut timed = Command::new("timeout");
-        timed.arg(PATIENCE.as_secs().to_string());
-        timed.arg(command.get_program()).args(command.get_args());
-        let variables = command.get_envs();
-        timed.envs(variables.filter_map(|(name, value)| Some((name, value?))));
-        let output = timed.output().unwrap();
+        let limit = PATIENCE.as_secs().to_string();
+        let output = self.command(&["timeout", &limit], arguments).output();
+        let output = output.unwrap();
         let text = [output.stdout, output.stderr].concat();
         (output.status.success(), String::from_utf8(text).unwrap())
     }
 
-    /// `crowfly node` with the places of this lab.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(BINARY);
+    /// `crowfly node` with the places of this lab, started by another program if one is given.
+    fn command(&self, by: &[&str], arguments: &[&str]) -> Command {
+        let words = [by, &[BINARY, "node"]].concat();
+        let mut command = Command::new(words[0]);
         command
-            .arg("node")
+            .args(&words[1..])
             .args(arguments)
             .env("CROWFLY_NODE_CGROUP", &self.cgroup)
             .env("CROWFLY_NODE_PINS", self.pins())
@@ -110,7 +107,12 @@ impl Lab {
 
     /// Starts an agent with the services that are in the file, and waits until all sources were heard.
     pub(crate) fn adopt(&self, flags: &[&str]) -> Agent<'_> {
-        let mut agent = self.start_piped(flags, Stdio::piped());
+        self.adopt_by(&[], flags)
+    }
+
+    /// As `adopt`, by a program that becomes the agent.
+    pub(crate) fn adopt_by(&self, by: &[&str], flags: &[&str]) -> Agent<'_> {
+        let mut agent = self.start_piped(by, flags, Stdio::piped());
         let mut line = String::new();
         let mut stdout = BufReader::new(agent.process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
@@ -121,7 +123,7 @@ impl Lab {
     /// Starts an agent with these services, and waits until it answers.
     pub(crate) fn start(&self, services: &str, flags: &[&str]) -> Agent<'_> {
         fs::write(self.config(), services).unwrap();
-        let agent = self.start_piped(flags, Stdio::null());
+        let agent = self.start_piped(&[], flags, Stdio::null());
         let begin = Instant::now();
         while UnixStream::connect(self.socket()).is_err() {
             assert!(begin.elapsed() < PATIENCE, "{}", agent.log());
@@ -130,12 +132,12 @@ impl Lab {
         agent
     }
 
-    fn start_piped(&self, flags: &[&str], stdout: Stdio) -> Agent<'_> {
+    fn start_piped(&self, by: &[&str], flags: &[&str], stdout: Stdio) -> Agent<'_> {
         let config = self.config();
         let mut arguments = vec!["--config", config.to_str().unwrap()];
         arguments.extend(flags);
         let process = self
-            .command(&arguments)
+            .command(by, &arguments)
             .stdout(stdout)
             .stderr(fs::File::create(self.folder.join("agent.log")).unwrap())
             .spawn()
@@ -328,6 +330,14 @@ impl Agent<'_> {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
         serde_json::from_slice(&answer).unwrap()
+    }
+
+    /// A line of the kernel's status of its process.
+    pub(crate) fn status(&self, name: &str) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let mut lines = status.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name));
+        found.unwrap().trim().to_owned()
     }
 
     pub(crate) fn log(&self) -> String {
