@@ -1,7 +1,12 @@
-//! Two sources against the kernel: the file, and an xDS server that is `crowfly control`.
+//! The sources against the kernel: Kubernetes, an etcd, the file, and an xDS server that is `crowfly control`.
+
+use crowfly_e2e::etcd::Etcd;
+use crowfly_e2e::peers;
+use crowfly_testkit::KubeApi;
 
 use crate::control::Control;
-use crate::lab::Lab;
+use crate::kubernetes::{service, slice};
+use crate::lab::{Lab, leave_out};
 use crate::web;
 
 const OF_FILE: &str = "127.0.0.1:8080";
@@ -55,6 +60,104 @@ fn a_cluster_ip_changes_its_source_under_load() {
     let counts = probe.counts("calm");
     let names: Vec<_> = counts.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["of-file", "of-xds"], "{counts:?}");
+}
+
+/// N-57: Kubernetes, the etcd of a mesh, an xDS server and the file have a ClusterIP. The first three give it up, each in turn,
+/// and take it back, under connections that never stop: none of them fails.
+#[test]
+fn a_cluster_ip_goes_through_all_sources_under_load() {
+    let Some(lab) = Lab::new() else { return };
+    let Some(etcd) = peers::etcd() else {
+        return leave_out("an etcd").unwrap_or_default();
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let api = runtime.block_on(KubeApi::start());
+    // The port of the etcd belongs to a runtime.
+    let entered = runtime.enter();
+    let etcd = Etcd::start(etcd);
+    drop(entered);
+    let key = "cilium/state/services/v1/east/ns/web";
+    let shared = r#"{"cluster":"east","namespace":"ns","name":"web","clusterID":3,"shared":true,
+        "includeExternal":true,"labels":{},"selector":null,
+        "frontends":{"10.96.0.10":{"http":{"Protocol":"TCP","Port":80}}},
+        "backends":{"198.51.100.2":{"http":{"Protocol":"TCP","Port":8080}}}}"#;
+    etcd.put("cilium/cluster-config/east", r#"{"id":3}"#);
+    etcd.put(key, shared);
+    let own = service("web", "10.96.0.10");
+    api.apply(&own);
+    api.apply(&slice("web", &[("198.51.100.1", true)]));
+    let control = Control::start(&lab, &resources(true));
+
+    let mut probe = lab.probe();
+    for (address, name) in [
+        (OF_FILE, "of-file"),
+        (OF_XDS, "of-xds"),
+        ("198.51.100.1:8080", "of-kubernetes"),
+        ("198.51.100.2:8080", "of-kvstore"),
+    ] {
+        probe.ask(&format!("serve-tcp {address} {name}"));
+    }
+    let (server, member) = (api.url(), format!("http://{}", etcd.address));
+    let flags = [
+        ["--kubernetes-server", &server],
+        ["--kvstore-endpoints", &member],
+        ["--xds-server", &control.address],
+    ];
+    let agent = lab.agent(&web("10.96.0.10", "", &[OF_FILE]), &flags.concat());
+    let from = |source: &'static str| agent.wait(|view| view.frontends[0].source == source);
+    let view = from("kubernetes");
+    let shadowed = view.frontends[0].shadowed.iter();
+    let shadowed: Vec<_> = shadowed.map(|it| it.source.as_str()).collect();
+    assert_eq!(shadowed, ["kvstore", "xds", "file"]);
+    probe.ask("storm 10.96.0.10:80");
+    for _ in 0..3 {
+        api.delete("services", "k8s", "web");
+        from("kvstore");
+        etcd.delete(key);
+        from("xds");
+        control.serve(&resources(false));
+        from("file");
+        control.serve(&resources(true));
+        from("xds");
+        etcd.put(key, shared);
+        from("kvstore");
+        api.apply(&own);
+        from("kubernetes");
+    }
+    let counts = probe.counts("calm");
+    let names: Vec<_> = counts.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = ["of-file", "of-kubernetes", "of-kvstore", "of-xds"];
+    assert_eq!(names, expected, "{counts:?}\n{}", agent.log());
+}
+
+/// N-63: the weights of two xDS endpoints are exchanged, and the shares of new connections with them. None of them fails.
+#[test]
+fn changed_weights_of_xds_shift_connections() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {OF_FILE} a"));
+    probe.ask(&format!("serve-tcp {OF_XDS} b"));
+    let weighted = |a: u32, b: u32| {
+        format!(
+            "services:\n- name: xds/web\n  cluster_ip: 10.96.0.10\n  ports: [{{ port: 80, target_port: 8080 }}]\n  \
+             endpoints: [{{ address: '{OF_FILE}', weight: {a} }}, {{ address: '{OF_XDS}', weight: {b} }}]\n"
+        )
+    };
+    let control = Control::start(&lab, &weighted(9, 1));
+    let agent = lab.agent("services: []\n", &["--xds-server", &control.address]);
+    let mut share_of_a = || {
+        let counts = probe.counts("tcp 10.96.0.10:80 500");
+        let names: Vec<_> = counts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["a", "b"], "{counts:?}");
+        counts[0].1
+    };
+    // 450 and 50 of 500, within five standard deviations of 6.7.
+    let share = share_of_a();
+    assert!((416..=484).contains(&share), "{share}");
+    control.serve(&weighted(1, 9));
+    agent.wait(|view| view.frontends[0].backends[0].share < 0.5);
+    let share = share_of_a();
+    assert!((16..=84).contains(&share), "{share}");
 }
 
 /// N-58: the xDS server is killed: its services serve on, the file goes on, and the status says since
