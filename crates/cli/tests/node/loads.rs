@@ -126,12 +126,16 @@ fn a_killed_agent_repeats_and_loses_no_count() {
 }
 
 /// N-72, N-73: the server asks for other clusters and another interval, and breaks streams: what is reported
-/// is what was asked for, and nothing of it is lost.
+/// is what was asked for, as often as was asked for, and nothing of it is lost.
 #[test]
 fn the_server_decides_and_its_streams_break() {
+    const WEB: &str = "default/web:80";
+    const OTHER: &str = "default/other:80";
+    const WEB_IP: &str = "10.96.0.10:80";
+    const OTHER_IP: &str = "10.96.0.11:80";
     let Some(lab) = Lab::new() else { return };
     let lrs = Lrs::start();
-    lrs.ask(SECOND, Some(&["default/web:80"]));
+    lrs.ask(SECOND, Some(&[WEB]));
     let mut probe = lab.probe();
     probe.ask(&format!("serve-tcp {A} a"));
     let services = format!(
@@ -141,26 +145,59 @@ fn the_server_decides_and_its_streams_break() {
     );
     let server = lrs.address.to_string();
     let flags = ["--load-report-server", &server, "--load-report-all"];
-    let _agent = lab.agent(&services, &flags);
-    probe.ask("tcp 10.96.0.11:80 3");
-    probe.ask("tcp 10.96.0.10:80 4");
-    lrs.wait(|lrs| lrs.sum("default/web:80") == told(4, 0, 4, 0));
-    assert_eq!(
-        lrs.sum("default/other:80"),
-        Told::default(),
-        "not asked for"
-    );
+    let agent = lab.agent(&services, &flags);
+    // An open connection is in each report.
+    for (service, visits) in [(OTHER_IP, 3), (WEB_IP, 4)] {
+        probe.ask(&format!("tcp {service} {visits}"));
+        probe.ask(&format!("hold {service} 1"));
+    }
+    agent.wait(|view| {
+        let mut sums: Vec<_> = view.frontends.iter().map(counters).collect();
+        sums.sort_unstable();
+        sums == [(4, 1, 0), (5, 1, 0)]
+    });
+    lrs.wait(|lrs| lrs.sum(WEB) == told(5, 0, 4, 1));
+    // All that was counted until now is taken by the second report at the latest.
+    lrs.wait_for_report();
+    lrs.wait_for_report();
+    assert_eq!(lrs.sum(OTHER), Told::default(), "not asked for");
 
+    // All clusters, less often. A cluster that is asked for later starts clean.
+    let before = lrs.reports();
     lrs.ask(2 * SECOND, None);
-    probe.ask("tcp 10.96.0.11:80 2");
-    lrs.wait(|lrs| lrs.sum("default/other:80").closed >= 2);
-    probe.ask("storm 10.96.0.10:80");
+    lrs.wait(|lrs| lrs.sum(OTHER).active == 1);
+    let first = lrs.intervals(OTHER, before).len();
+    assert_eq!(
+        lrs.sum(OTHER),
+        told(0, 0, 0, 1),
+        "those of before are not told"
+    );
+    probe.ask(&format!("tcp {OTHER_IP} 2"));
+    lrs.wait(|lrs| lrs.sum(OTHER) == told(2, 0, 2, 1));
+    lrs.wait_for_report();
+    assert_eq!(lrs.sum(OTHER), told(2, 0, 2, 1));
+    let intervals = lrs.intervals(OTHER, before);
+    let others = intervals.iter().skip(first);
+    assert!(others.clone().count() >= 2, "{intervals:?}");
+    assert!(others.clone().all(|it| *it >= 2 * SECOND), "{intervals:?}");
+
+    // More often again: the report is not one of an hour later.
+    lrs.ask(3600 * SECOND, None);
+    let begin = Instant::now();
+    while !agent.log().contains("interval=3600s") {
+        assert!(begin.elapsed() < 20 * SECOND, "{}", agent.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    lrs.ask(SECOND, None);
+    lrs.wait_for_report();
+
+    probe.ask(&format!("storm {WEB_IP}"));
     for _ in 0..4 {
         lrs.wait_for_report();
         lrs.break_streams();
     }
     let truth: u64 = probe.counts("calm").iter().map(|it| it.1 as u64).sum();
-    lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 4, 0, truth + 4, 0));
+    lrs.wait(|lrs| lrs.sum(WEB) == told(truth + 5, 0, truth + 4, 1));
 }
 
 /// N-70, N-72: the loop of the CFP: the control plane serves a service and asks for its load in the cluster, the

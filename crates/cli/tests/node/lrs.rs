@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,6 +33,19 @@ pub(crate) struct Told {
     pub(crate) active: u64,
 }
 
+impl Told {
+    /// The counts that are in these and not in others, which must not have more. Open connections are left out.
+    pub(crate) fn less(&self, others: &Self) -> Self {
+        let less = |more: u64, less| more.checked_sub(less).expect("others have no more");
+        Self {
+            opened: less(self.opened, others.opened),
+            failed: less(self.failed, others.failed),
+            closed: less(self.closed, others.closed),
+            active: 0,
+        }
+    }
+}
+
 /// A running server.
 pub(crate) struct Lrs {
     pub(crate) address: SocketAddr,
@@ -45,6 +60,8 @@ struct State {
     /// Counted up to break all streams.
     broken: watch::Sender<u64>,
     reports: Mutex<Vec<LoadStatsRequest>>,
+    /// The streams that have not ended.
+    streams: AtomicUsize,
     nodes: Mutex<Vec<String>>,
 }
 
@@ -59,6 +76,7 @@ impl Lrs {
             asked: watch::Sender::new(None),
             broken: watch::Sender::new(0),
             reports: Mutex::default(),
+            streams: AtomicUsize::new(0),
             nodes: Mutex::default(),
         });
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -104,9 +122,25 @@ impl Lrs {
         self.state.nodes.lock().unwrap().clone()
     }
 
+    /// Waits until all streams have ended, so that what was sent on them is here.
+    pub(crate) fn wait_for_ends(&self) {
+        self.wait(|lrs| lrs.state.streams.load(Ordering::SeqCst) == 0);
+    }
+
     /// The number of reports so far.
     pub(crate) fn reports(&self) -> usize {
         self.state.reports.lock().unwrap().len()
+    }
+
+    /// The time that each report after this one says it covers, for a cluster.
+    pub(crate) fn intervals(&self, cluster: &str, after: usize) -> Vec<Duration> {
+        let reports = self.state.reports.lock().unwrap();
+        let clusters = reports.iter().skip(after).flat_map(|it| &it.cluster_stats);
+        let intervals = clusters
+            .filter(|it| it.cluster_name == cluster)
+            .map(|it| it.load_report_interval.unwrap())
+            .map(|it| Duration::new(it.seconds.cast_unsigned(), it.nanos.cast_unsigned()));
+        intervals.collect()
     }
 
     /// Waits for the next report that has something to say.
@@ -142,11 +176,20 @@ impl Lrs {
         told
     }
 
+    /// The sum over all clusters and zones.
+    pub(crate) fn all(&self) -> Told {
+        self.sum_of(|_| true)
+    }
+
     /// The sum over all zones of a cluster.
     pub(crate) fn sum(&self, cluster: &str) -> Told {
+        self.sum_of(|name| name == cluster)
+    }
+
+    fn sum_of(&self, is_counted: impl Fn(&str) -> bool) -> Told {
         let mut sum = Told::default();
         for ((name, _), row) in self.told() {
-            if name == cluster {
+            if is_counted(&name) {
                 sum.opened += row.opened;
                 sum.failed += row.failed;
                 sum.closed += row.closed;
@@ -168,6 +211,23 @@ impl Lrs {
 
 struct Service(Arc<State>);
 
+/// The state, for a stream that ends when this is dropped.
+struct Ended(Arc<State>);
+
+impl Deref for Ended {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.streams.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 #[tonic::async_trait]
 impl LoadReportingService for Service {
     type StreamLoadStatsStream = ReceiverStream<Result<LoadStatsResponse, Status>>;
@@ -178,7 +238,9 @@ impl LoadReportingService for Service {
     ) -> Result<Response<Self::StreamLoadStatsStream>, Status> {
         let (responses, receiver) = mpsc::channel(4);
         let (state, mut requests) = (Arc::clone(&self.0), request.into_inner());
+        state.streams.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
+            let state = Ended(state);
             let mut asked = state.asked.subscribe();
             asked.mark_changed();
             let mut broken = state.broken.subscribe();
