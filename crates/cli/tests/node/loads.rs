@@ -5,6 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aya::maps::{HashMap, Map, MapData};
+use crowfly_node::maps::layout;
 use serde_json::Value;
 
 use crate::control::Control;
@@ -123,6 +125,97 @@ fn a_killed_agent_repeats_and_loses_no_count() {
     // Nothing more is told by a report after the last one.
     probe.ask("tcp 10.96.0.10:80 1");
     lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 1, 0, truth + 1, 0));
+}
+
+type ReportedMap = HashMap<MapData, [u8; 8], [u8; 32]>;
+
+/// The memory of what was reported, which an agent writes before it sends a report.
+fn memory(lab: &Lab) -> ReportedMap {
+    let map = MapData::from_pin(lab.pins().join("v2/reported")).unwrap();
+    Map::HashMap(map).try_into().unwrap()
+}
+
+/// The sum of what it has.
+fn stored(memory: &ReportedMap) -> Told {
+    let mut sum = Told::default();
+    for entry in memory.iter() {
+        let stored = layout::read_reported(&entry.unwrap().1);
+        sum.opened += stored.opened;
+        sum.failed += stored.failed;
+        sum.closed += stored.closed;
+    }
+    sum
+}
+
+/// Waits without a pause, to lose no time when it happens.
+fn spin_until(mut has_happened: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !has_happened() {
+        assert!(begin.elapsed() < 30 * SECOND, "it does not happen");
+        thread::yield_now();
+    }
+}
+
+/// N-71: an agent is killed when it begins to store a report, when the report arrives, and at any moment. No connection is
+/// ever reported twice. A kill loses what was stored since the last report that arrived, and nothing else.
+#[test]
+fn an_agent_that_is_killed_at_any_moment_tells_nothing_twice() {
+    const SERVICES: usize = 40;
+    let Some(lab) = Lab::new() else { return };
+    let lrs = Lrs::start();
+    lrs.ask(SECOND, None);
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    probe.ask(&format!("serve-tcp {B} b"));
+    // A report is stored in many steps, one for each pair of a service and a backend.
+    let services = (0..SERVICES).map(|number| {
+        let (name, ip) = (format!("s{number}"), format!("10.96.1.{number}"));
+        zoned(&name, &ip, &[(A, "a"), (B, "b")])
+    });
+    let services = format!("services:\n{}", services.collect::<String>());
+    let server = lrs.address.to_string();
+    let flags = ["--load-report-server", &server, "--load-report-all"];
+    let mut agent = lab.agent(&services, &flags);
+    let addresses = (0..SERVICES).map(|number| format!("10.96.1.{number}:80"));
+    let addresses: Vec<_> = addresses.collect();
+    probe.ask(&format!("fire 500 {}", addresses.join(",")));
+
+    let memory = memory(&lab);
+    let mut random = fastrand::Rng::with_seed(22);
+    let mut lost = Told::default();
+    for round in 0..9 {
+        // What is stored now has arrived when one more report has.
+        let arrived = stored(&memory);
+        lrs.wait_for_report();
+        match round % 3 {
+            0 => {
+                let pair = memory.keys().next().unwrap().unwrap();
+                let before = memory.get(&pair, 0).unwrap();
+                spin_until(|| memory.get(&pair, 0).unwrap() != before);
+            }
+            1 => {
+                let before = lrs.reports();
+                spin_until(|| lrs.reports() > before);
+            }
+            _ => thread::sleep(SECOND.mul_f64(random.f64() * 1.2)),
+        }
+        agent.kill();
+        lrs.wait_for_ends();
+        let reported = lrs.all();
+        let now = stored(&memory).less(&reported);
+        println!("reported are {reported:?}; lost are {now:?}, of them before {lost:?}");
+        assert!(
+            reported.opened + lost.opened >= arrived.opened,
+            "{arrived:?}"
+        );
+        // A loss is never made up for by counts that are told twice.
+        now.less(&lost);
+        lost = now;
+        agent = lab.agent(&services, &flags);
+    }
+    let truth: u64 = probe.counts("calm").iter().map(|it| it.1 as u64).sum();
+    let expected = told(truth, 0, truth, 0).less(&lost);
+    lrs.wait(|lrs| lrs.all() == expected);
 }
 
 /// N-72, N-73: the server asks for other clusters and another interval, and breaks streams: what is reported
