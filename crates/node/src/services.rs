@@ -23,7 +23,7 @@ pub use owner::{Owner, Shadow, Shadowed};
 use size::Limit;
 
 /// The slots of maps of the usual size.
-const DEFAULT_SLOTS: u32 = 524_288;
+const DEFAULT_SLOTS: u32 = 262_144;
 
 type Claims = fn(&Arc<Service>) -> Vec<IpAddr>;
 

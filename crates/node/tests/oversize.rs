@@ -33,7 +33,7 @@ fn a_service_that_is_too_large_is_refused_alone() {
     assert_eq!(outcome.switched, 1);
     assert_eq!(routes(&agent), ["10.96.2.1:1/TCP shop/web 2"]);
     let said = "shop/greedy (kvstore): its 1000 frontends with 1000 endpoints are too many: one service may have \
-                131072 pairs of a frontend and an endpoint (a quarter of --max-backends); it is not routed anew, and \
+                65536 pairs of a frontend and an endpoint (a quarter of --max-backends); it is not routed anew, and \
                 its former routes stay";
     assert_eq!(agent.take_warnings(), [said]);
     let view = agent.view().unwrap();

@@ -101,7 +101,7 @@ impl Default for Capacity {
     fn default() -> Self {
         Self {
             frontends: 65_536,
-            slots: 524_288,
+            slots: 262_144,
         }
     }
 }

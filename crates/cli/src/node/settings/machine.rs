@@ -16,7 +16,7 @@ pub(in super::super) const PINS: &str = "/sys/fs/bpf/crowfly";
 pub(in super::super) const SOCKET: &str = "/run/crowfly/node.sock";
 
 const MAX_FRONTENDS: Room = Room(65_536);
-const MAX_BACKENDS: Room = Room(524_288);
+const MAX_BACKENDS: Room = Room(262_144);
 const COMPARE_INTERVAL: Limit = Limit(Some(Duration::from_secs(30 * 60)));
 
 /// The kernel's side of the agent, and its socket.
@@ -40,7 +40,7 @@ pub struct MachineSettings {
     pub max_frontends: Option<Room>,
 
     /// The room in the maps for backends, summed over all frontends; maps that exist keep theirs
-    /// [default: 524288]
+    /// [default: 262144]
     #[arg(long, value_name = "N", env = "CROWFLY_NODE_MAX_BACKENDS")]
     pub max_backends: Option<Room>,
 
