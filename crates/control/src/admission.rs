@@ -1,4 +1,4 @@
-//! The admission of new streams, for discovery, load reports and CSDS alike.
+//! The admission of new streams, for all services of the port of ADS alike.
 //!
 //! All services share one number of streams, because a client could else take each of them in turn.
 

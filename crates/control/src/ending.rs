@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::Frame;
 use tokio::time::timeout;
+use tonic::codegen::http::HeaderMap;
 use tonic::{Code, Status};
 
 use crate::incoming::Peer;
@@ -30,7 +33,12 @@ impl End {
 
     /// The end of all streams when the control plane stops.
     pub(crate) fn stopping() -> Self {
-        Self::Ours(Status::unavailable("the control plane is shutting down"))
+        Self::Ours(Self::stopping_status())
+    }
+
+    /// The status that all streams are told when the control plane stops.
+    pub(crate) fn stopping_status() -> Status {
+        Status::unavailable("the control plane is shutting down")
     }
 
     /// The end of a stream that outlived the control plane.
@@ -61,6 +69,16 @@ impl End {
             peer.close();
         }
     }
+}
+
+/// The last frame of a response that ends with `status`.
+pub(crate) fn trailers(status: &Status) -> Frame<Bytes> {
+    let mut trailers = HeaderMap::new();
+    if let Err(error) = status.add_header(&mut trailers) {
+        // The message of a status that cannot be told is left out.
+        Status::new(error.code(), "").add_header(&mut trailers).ok();
+    }
+    Frame::trailers(trailers)
 }
 
 /// The limit that a message went beyond, and that was noticed before it was read; `None` if the

@@ -110,6 +110,7 @@ mod ending;
 mod envoy;
 mod fallback;
 mod forms;
+mod guarded;
 mod incoming;
 mod inline;
 mod limits;

@@ -13,6 +13,7 @@ use tonic_health::server::HealthReporter;
 use crate::csds::{Csds, CsdsServer};
 use crate::descriptors;
 use crate::discovery::{Aggregated, Cds, Discovery, DiscoveryServer, Eds, Lds, Rds, Streams};
+use crate::guarded::{Guard, MAX_REQUEST_BYTES};
 use crate::limits::Limits;
 use crate::lrs::{Lrs, LrsServer};
 use crate::options::StartError;
@@ -42,12 +43,15 @@ pub(crate) async fn router(
     streams: Streams,
     lrs: Lrs,
     csds: Option<Csds>,
+    guard: &Guard,
     limits: &Limits,
 ) -> Result<(Router, HealthReporter), StartError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     let has_csds = csds.is_some();
     report(&reporter, has_csds, ServingStatus::Serving).await;
     let streams = Arc::new(streams);
+    let v1 = reflection(has_csds).build_v1()?;
+    let v1alpha = reflection(has_csds).build_v1alpha()?;
     let router = Server::builder()
         .max_concurrent_streams(limits.streams_per_connection)
         .http2_keepalive_interval(Some(KEEPALIVE))
@@ -59,9 +63,9 @@ pub(crate) async fn router(
         .add_service(DiscoveryServer::<Eds>::new(&streams))
         .add_service(LrsServer::new(lrs))
         .add_optional_service(csds.map(CsdsServer::new))
-        .add_service(health)
-        .add_service(reflection(has_csds).build_v1()?)
-        .add_service(reflection(has_csds).build_v1alpha()?);
+        .add_service(guard.before(health.max_decoding_message_size(MAX_REQUEST_BYTES)))
+        .add_service(guard.before(v1.max_decoding_message_size(MAX_REQUEST_BYTES)))
+        .add_service(guard.before(v1alpha.max_decoding_message_size(MAX_REQUEST_BYTES)));
     Ok((router, reporter))
 }
 

@@ -20,15 +20,26 @@ const HEAD: usize = 5;
 pub(crate) struct Metered {
     body: Body,
     share: Share,
-    message: Message,
+    messages: Messages,
 }
 
-/// The message that is being read.
+/// The messages of a body, of which the last may be incomplete.
 #[derive(Debug, Default)]
-struct Message {
+pub(crate) struct Messages {
     head: [u8; HEAD],
-    /// The bytes that were read of it, and of its head.
+    /// The bytes that were read of the last message, and of its head.
     read: usize,
+}
+
+/// The part of a body that was read in one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// The number of messages that came to their end.
+    pub(crate) ended: u32,
+    /// The most bytes of one message that were read up to now, with its head.
+    pub(crate) largest: usize,
+    /// The most bytes that a message has by its head, without the head.
+    pub(crate) announced: usize,
 }
 
 impl Metered {
@@ -36,7 +47,7 @@ impl Metered {
         Self {
             body,
             share,
-            message: Message::default(),
+            messages: Messages::default(),
         }
     }
 }
@@ -54,8 +65,8 @@ impl http_body::Body for Metered {
         if let Poll::Ready(Some(Ok(frame))) = &frame
             && let Some(data) = frame.data_ref()
         {
-            let largest = this.message.advance(data);
-            if let Err(beyond) = this.share.raise(largest) {
+            let seen = this.messages.advance(data);
+            if let Err(beyond) = this.share.raise(seen.largest) {
                 return Poll::Ready(Some(Err(beyond.status())));
             }
         }
@@ -71,10 +82,10 @@ impl http_body::Body for Metered {
     }
 }
 
-impl Message {
-    /// Goes on by `data`. Returns the most bytes of one message that were read up to now.
-    fn advance(&mut self, mut data: &[u8]) -> usize {
-        let mut largest = 0;
+impl Messages {
+    /// Goes on by `data`.
+    pub(crate) fn advance(&mut self, mut data: &[u8]) -> Seen {
+        let mut seen = Seen::default();
         while !data.is_empty() {
             let missing = self.missing().min(data.len());
             let (now, later) = data.split_at(missing);
@@ -82,13 +93,17 @@ impl Message {
                 head.copy_from_slice(now);
             }
             self.read += missing;
-            largest = largest.max(self.read);
+            seen.largest = seen.largest.max(self.read);
+            if self.read >= HEAD {
+                seen.announced = seen.announced.max(self.announced());
+            }
             data = later;
             if self.missing() == 0 {
                 self.read = 0;
+                seen.ended += 1;
             }
         }
-        largest
+        seen
     }
 
     /// The bytes that are missing of the head or, after it, of the message.
@@ -96,9 +111,13 @@ impl Message {
         if self.read < HEAD {
             return HEAD - self.read;
         }
+        (HEAD.saturating_add(self.announced())).saturating_sub(self.read)
+    }
+
+    /// The bytes of the message by its head.
+    fn announced(&self) -> usize {
         let [_, length @ ..] = self.head;
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-        (HEAD.saturating_add(length)).saturating_sub(self.read)
+        usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX)
     }
 }
 
@@ -119,26 +138,36 @@ mod tests {
     }
 
     proptest! {
-        /// However the bytes are cut, the largest message is found.
+        /// However the bytes are cut, the largest message is found, and all are counted.
         #[test]
         fn largest_message_is_found(
             lengths in prop::collection::vec(0_usize..50, 1..10),
             cut in 1_usize..40,
         ) {
-            let mut message = Message::default();
-            let pieces = encoded(&lengths);
-            let largest = pieces.chunks(cut).map(|piece| message.advance(piece)).max();
-            let expected = lengths.iter().max().map(|length| length + HEAD);
-            prop_assert_eq!(largest, expected);
-            prop_assert_eq!(message.read, 0);
+            let mut messages = Messages::default();
+            let bytes = encoded(&lengths);
+            let seen: Vec<Seen> = bytes.chunks(cut).map(|piece| messages.advance(piece)).collect();
+            let expected = lengths.iter().max().copied();
+            let largest = seen.iter().map(|seen| seen.largest).max();
+            prop_assert_eq!(largest, expected.map(|length| length + HEAD));
+            prop_assert_eq!(seen.iter().map(|seen| seen.announced).max(), expected);
+            let ended: u32 = seen.iter().map(|seen| seen.ended).sum();
+            prop_assert_eq!(ended as usize, lengths.len());
+            prop_assert_eq!(messages.read, 0);
         }
     }
 
     #[test]
     fn half_a_message_counts() {
-        let mut message = Message::default();
+        let mut messages = Messages::default();
         let bytes = encoded(&[1_000]);
-        assert_eq!(message.advance(&bytes[..300]), 300);
-        assert_eq!(message.advance(&bytes[300..600]), 600);
+        let mut seen = Seen {
+            ended: 0,
+            largest: 300,
+            announced: 1_000,
+        };
+        assert_eq!(messages.advance(&bytes[..300]), seen);
+        seen.largest = 600;
+        assert_eq!(messages.advance(&bytes[300..600]), seen);
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{debug, warn};
 
 pub(crate) use connection::Connection;
-pub(crate) use metered::Metered;
+pub(crate) use metered::{Messages, Metered};
 #[cfg(test)]
 pub(crate) use peer::tests::peer as test_peer;
 pub(crate) use peer::{Peer, Share};

@@ -134,6 +134,15 @@ impl Peer {
     /// later than `patience` from now.
     pub(crate) fn pace(&self, bytes: usize, patience: Duration, now: Instant) -> Option<Instant> {
         let cost = u32::try_from(bytes / BYTES_OF_REQUEST).unwrap_or(u32::MAX - 1) + 1;
+        self.reserve(cost, patience, now)
+    }
+
+    /// The time until which the client is to wait after `count` small requests.
+    pub(crate) fn pace_small(&self, count: u32, now: Instant) -> Instant {
+        self.reserve(count, Duration::MAX, now).unwrap_or(now)
+    }
+
+    fn reserve(&self, cost: u32, patience: Duration, now: Instant) -> Option<Instant> {
         let requests = self.0.requests.lock();
         let mut requests = requests.unwrap_or_else(PoisonError::into_inner);
         requests.reserve(cost, patience, now)

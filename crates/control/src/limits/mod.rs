@@ -34,7 +34,8 @@ pub(crate) use reached::Reached;
 pub struct Limits {
     /// The most connections to the port of ADS. More are closed at once.
     pub connections: usize,
-    /// The most open streams for discovery, load reports and the status of clients (CSDS).
+    /// The most open streams for discovery, load reports, the status of clients (CSDS), health and
+    /// reflection.
     pub streams: usize,
     /// The most open streams of one connection. HTTP/2 tells clients, and they wait.
     pub streams_per_connection: u32,
@@ -48,7 +49,7 @@ pub struct Limits {
     /// The most names of one type on one stream.
     pub names: usize,
     /// The most bytes that are held because the client of one connection asked for it: names,
-    /// its node, the buffers of its requests, and answers of CSDS.
+    /// its node, the buffers of its requests, and answers of CSDS and reflection.
     pub held_bytes: usize,
     /// The most bytes of one discovery request.
     pub request_bytes: usize,

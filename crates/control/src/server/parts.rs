@@ -22,6 +22,7 @@ use crate::admission::Admission;
 use crate::clients::Clients;
 use crate::csds::Csds;
 use crate::discovery::Streams;
+use crate::guarded::Guard;
 use crate::incoming::{Connection, Incoming};
 use crate::limits::Limits;
 use crate::lrs::{LoadBooks, Lrs};
@@ -103,9 +104,10 @@ impl Parts {
             Arc::clone(&admission),
             self.stopping.subscribe(),
         );
+        let guard = Guard::new(Arc::clone(&admission), self.stopping.subscribe());
         let csds = Csds::new(self.clients.clone(), admission);
         let csds = self.has_csds.then_some(csds);
-        services::router(streams, lrs, csds, &self.limits).await
+        services::router(streams, lrs, csds, &guard, &self.limits).await
     }
 
     /// Serves the admin pages, and returns their address; `None` if there is to be none.
