@@ -14,6 +14,7 @@ use serde::de::Error;
 
 use crate::canonical;
 use crate::descriptors;
+use crate::redact;
 use crate::service::text::Time;
 use crate::translate::ResourceKey;
 
@@ -136,8 +137,28 @@ fn read_ttl(node: &Node, path: &str) -> Result<Duration, Problem> {
 fn read_message(node: &Node, path: &str) -> Result<DynamicMessage, Problem> {
     let any_type = descriptors::of_message("google.protobuf.Any")
         .ok_or_else(|| problem(node, path, "no descriptors to read it by"))?;
-    let any = node.read_seed(any_type, path)?;
+    let any = node
+        .read_discreetly(any_type.clone(), path)
+        .map_err(|problem| without_secrets(node, &any_type, path, problem))?;
     decode(&any).map_err(|error| problem(node, path, &error))
+}
+
+/// A problem of the message `node`, without the names of fields inside of a secret: they may be the secret itself.
+fn without_secrets(
+    node: &Node,
+    descriptor: &MessageDescriptor,
+    path: &str,
+    mut problem: Problem,
+) -> Problem {
+    if let Some(secret) = redact::secret_around(node, descriptor, path, &problem.path) {
+        problem.path = secret;
+        let end = problem.message.find('\'');
+        problem
+            .message
+            .truncate(end.unwrap_or(problem.message.len()));
+        problem.message.truncate(problem.message.trim_end().len());
+    }
+    problem
 }
 
 fn decode(any: &DynamicMessage) -> Result<DynamicMessage, String> {

@@ -1,4 +1,4 @@
-//! Removes secrets from the pages that show resources.
+//! Removes secrets from the pages that show resources, and from errors of resources.
 //!
 //! The xDS protos mark secret fields with `udpa.annotations.sensitive` or `debug_redact`, which the
 //! configuration dump of Envoy obeys too. A few older fields that hold credentials have no mark, so
@@ -7,9 +7,12 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use crowfly_source::yaml::{Node, Value as Yaml};
 use envoy_types::pb::google::protobuf::Any;
 use prost_reflect::bytes::Bytes;
-use prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
+use prost_reflect::{
+    DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value,
+};
 
 use crate::descriptors;
 
@@ -55,6 +58,64 @@ pub(crate) fn redacted(any: &Any) -> Option<Any> {
         type_url: any.type_url.clone(),
         value: prost::Message::encode_to_vec(&message),
     })
+}
+
+/// The path of the secret in which the field at `wanted` is, if there is one. `node` is a message in its JSON form, at
+/// `path`.
+pub(crate) fn secret_around(
+    node: &Node,
+    descriptor: &MessageDescriptor,
+    path: &str,
+    wanted: &str,
+) -> Option<String> {
+    if descriptor.full_name() == "google.protobuf.Any" {
+        let inner = type_of(node).filter(|inner| inner != descriptor)?;
+        return secret_around(node, &inner, path, wanted);
+    }
+    node.entries().iter().find_map(|(key, value)| {
+        let path = format!("{path}.{}", key.text);
+        let field = descriptor.get_field_by_json_name(&key.text);
+        let field = field.or_else(|| descriptor.get_field_by_name(&key.text));
+        let field = field.filter(|_| wanted.starts_with(&path))?;
+        if SENSITIVE.contains(field.full_name()) {
+            return Some(path);
+        }
+        parts_of(&field, value, &path)
+            .into_iter()
+            .find_map(|(path, kind, part)| secret_around(part, kind.as_message()?, &path, wanted))
+    })
+}
+
+/// The values of a field, each with its path and its kind.
+fn parts_of<'a>(
+    field: &FieldDescriptor,
+    value: &'a Node,
+    path: &str,
+) -> Vec<(String, Kind, &'a Node)> {
+    match (&value.value, field.kind()) {
+        (Yaml::List(items), kind) => {
+            let items = items.iter().enumerate();
+            items
+                .map(|(index, item)| (format!("{path}[{index}]"), kind.clone(), item))
+                .collect()
+        }
+        (Yaml::Map(entries), Kind::Message(entry)) if field.is_map() => {
+            let kind = entry.map_entry_value_field().kind();
+            let entries = entries.iter();
+            entries
+                .map(|(key, value)| (format!("{path}.{}", key.text), kind.clone(), value))
+                .collect()
+        }
+        (_, kind) => vec![(path.to_owned(), kind, value)],
+    }
+}
+
+/// The type of a message in the JSON form of `Any`.
+fn type_of(node: &Node) -> Option<MessageDescriptor> {
+    match &node.get("@type")?.value {
+        Yaml::Text(type_url) => descriptors::of_type_url(type_url).ok(),
+        _ => None,
+    }
 }
 
 /// Visits a message. If the field that holds it is secret, the whole message is.
@@ -193,6 +254,105 @@ resources:
         assert!(!shown.contains("hidden"), "{shown}");
         assert_eq!(shown.matches("public").count(), 2, "{shown}");
         assert_eq!(shown.matches(REDACTED).count(), 2, "{shown}");
+    }
+
+    /// A secret in the wrong place is not in the error, in whatever form it is written.
+    #[test]
+    fn secrets_in_bad_resources_are_not_told() {
+        const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
+        const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
+        let socket = |context: &str| {
+            let tls = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+            let context = format!("\"@type\": type.googleapis.com/{tls}, {context}");
+            format!("transport_socket: {{ name: tls, typed_config: {{ {context} }} }}")
+        };
+        let password = "tls_certificate.password";
+        let context = "transport_socket.typed_config.common_tls_context";
+        for (kind, fields, told) in [
+            (
+                SECRET,
+                "generic_secret: { secret: hidden }",
+                "generic_secret.secret: expected a map, got a string",
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: 1234567 }",
+                &format!("{password}: expected a map, got a number"),
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: { inline_bytes: 'hidden!' } }",
+                &format!("{password}: invalid base64"),
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: { inline_string: [hidden] } }",
+                &format!("{password}: expected a string, got a list"),
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: [hidden] }",
+                &format!("{password}: expected a map, got a list"),
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: { hidden } }",
+                &format!("{password}: unrecognized field name"),
+            ),
+            (
+                SECRET,
+                "tls_certificate: { password: { hidden: { a: b } } }",
+                &format!("{password}: unrecognized field name"),
+            ),
+            (
+                SECRET,
+                "session_ticket_keys: { keys: [{ inline_string: a }, hidden] }",
+                "session_ticket_keys.keys: expected a map, got a string",
+            ),
+            (
+                SECRET,
+                "hidden_name: 1",
+                "hidden_name: unrecognized field name 'hidden_name'",
+            ),
+            (CLUSTER, "type: hidden", "type: unrecognized enum value"),
+            (
+                CLUSTER,
+                "connect_timeout: hidden",
+                "connect_timeout: failed to parse duration",
+            ),
+            (
+                CLUSTER,
+                "per_connection_buffer_limit_bytes: hidden",
+                "per_connection_buffer_limit_bytes: invalid digit found in string",
+            ),
+            (
+                CLUSTER,
+                "metadata: { filter_metadata: { a: hidden } }",
+                "metadata.filter_metadata.a: expected a map, got a string",
+            ),
+            (
+                CLUSTER,
+                &socket("common_tls_context: { tls_certificates: [{ private_key: hidden }] }"),
+                &format!("{context}.tls_certificates[0].private_key: expected a map, got a string"),
+            ),
+            (
+                CLUSTER,
+                &socket("common_tls_context: { tls_certificates: [{ private_key: { hidden } }] }"),
+                &format!("{context}.tls_certificates[0].private_key: unrecognized field name"),
+            ),
+        ] {
+            let text = format!(
+                "resources:\n- {{ \"@type\": type.googleapis.com/{kind}, name: s, {fields} }}\n"
+            );
+            let path = "mesh.yaml".into();
+            let file = ConfigFile { path, text };
+            let error = Catalog::read(&[file]).unwrap_err().to_string();
+            assert!(error.starts_with("mesh.yaml:2:"), "{error}");
+            assert!(
+                error.ends_with(&format!(": resources[0].{told}")),
+                "{error}"
+            );
+        }
     }
 
     #[test]

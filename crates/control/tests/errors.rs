@@ -407,9 +407,9 @@ resources:
     control.yaml:4:3: resources[1].@type: message 'envoy.config.cluster.v3.Clutter' not found
     control.yaml:6:3: resources[2]: expected a field `name`
     control.yaml:10:5: resources[3].eds_cluster_config.eds_confg: unrecognized field name 'eds_confg'
-    control.yaml:13:9: resources[4].type: unrecognized enum value 'EDSS'
-    control.yaml:16:20: resources[5].connect_timeout: expected a duration string, got sequence
-    control.yaml:23:22: resources[6].api_listener.api_listener.http_filters[0].is_optional: expected a boolean, got integer `3`
+    control.yaml:13:9: resources[4].type: unrecognized enum value
+    control.yaml:16:20: resources[5].connect_timeout: expected a duration string, got a list
+    control.yaml:23:22: resources[6].api_listener.api_listener.http_filters[0].is_optional: expected a boolean, got a number
     control.yaml:25:3: resources[7]: envoy.config.core.v3.RuntimeUInt32 has no name of its own, expected {name: ..., resource: {"@type": ...}}
     control.yaml:28:13: resources[8].resource: expected '@type' field
     control.yaml:29:3: resources[9].name: expected the name of the resource itself, `other`, got `wrapped`

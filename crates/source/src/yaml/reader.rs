@@ -15,15 +15,26 @@ use serde::forward_to_deserialize_any;
 use super::error::Position;
 use super::tree::{Key, Node, Value};
 
+/// How much of a value the problem with it tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// The value.
+    Value,
+    /// Its kind alone, because it may be a secret.
+    Kind,
+}
+
 /// Reads `node`, which is at `path` of its document.
 pub(super) fn read<'a, S: DeserializeSeed<'a>>(
     node: &'a Node,
     seed: S,
     path: &str,
+    told: Told,
 ) -> Result<S::Value, Problem> {
     let reader = Reader {
         node,
         path: &Path::Root(path),
+        told,
     };
     seed.deserialize(reader)
         .map_err(|problem| reader.locate(problem))
@@ -128,12 +139,45 @@ impl fmt::Display for Path<'_> {
 struct Reader<'de, 'p> {
     node: &'de Node,
     path: &'p Path<'p>,
+    told: Told,
 }
 
-impl Reader<'_, '_> {
-    fn locate(&self, problem: Problem) -> Problem {
+impl<'de, 'p> Reader<'de, 'p> {
+    /// A reader of a part of this node.
+    fn inner(&self, node: &'de Node, path: &'p Path<'p>) -> Self {
+        Self {
+            node,
+            path,
+            ..*self
+        }
+    }
+
+    fn locate(&self, mut problem: Problem) -> Problem {
+        if problem.at.is_none() && self.told == Told::Kind {
+            problem.message = without_value(&problem.message, &self.node.value);
+        }
         locate(problem, self.node.at, self.path)
     }
+}
+
+/// The message of a problem with `value`, without the value.
+fn without_value(message: &str, value: &Value) -> String {
+    let (kind, is_scalar) = match value {
+        Value::Null => ("nothing", true),
+        Value::Bool(_) => ("a boolean", true),
+        Value::Int(_) | Value::Uint(_) | Value::Float(_) => ("a number", true),
+        Value::Text(_) => ("a string", true),
+        Value::List(_) => ("a list", false),
+        Value::Map(_) => ("a map", false),
+    };
+    if let Some((expected, _)) = message.split_once(", got ") {
+        return format!("{expected}, got {kind}");
+    }
+    // Readers of single values quote them, or tell more of them after a colon.
+    let end = message.find(['\'', '"', '`', ':']).filter(|_| is_scalar);
+    message[..end.unwrap_or(message.len())]
+        .trim_end()
+        .to_owned()
 }
 
 impl<'de> Deserializer<'de> for Reader<'de, '_> {
@@ -213,7 +257,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
         };
         let path = Path::Index(self.reader.path, self.next);
         self.next += 1;
-        let reader = Reader { node, path: &path };
+        let reader = self.reader.inner(node, &path);
         seed.deserialize(reader)
             .map(Some)
             .map_err(|problem| reader.locate(problem))
@@ -275,7 +319,7 @@ impl<'de> MapAccess<'de> for Entries<'de, '_> {
         };
         self.next += 1;
         let path = Path::Field(self.reader.path, &key.text);
-        let reader = Reader { node, path: &path };
+        let reader = self.reader.inner(node, &path);
         seed.deserialize(reader)
             .map_err(|problem| reader.locate(problem))
     }

@@ -13,7 +13,7 @@ use serde::de::{
 use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
 use super::error::Position;
-use super::reader::{self, Problem};
+use super::reader::{self, Problem, Told};
 
 /// A value and the place where it begins.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,19 +100,20 @@ impl Node {
     /// # Errors
     /// The first problem, with its place.
     pub fn read<'a, T: Deserialize<'a>>(&'a self, path: &str) -> Result<T, Problem> {
-        self.read_seed(PhantomData, path)
+        reader::read(self, PhantomData::<T>, path, Told::Value)
     }
 
-    /// Reads this node as [`read`](Self::read) does, with a seed.
+    /// Reads this node as [`read`](Self::read) does, with a seed. The node may hold secrets, so a problem tells the
+    /// kind of a value and not the value. Names of fields are told.
     ///
     /// # Errors
     /// The first problem, with its place.
-    pub fn read_seed<'a, S: DeserializeSeed<'a>>(
+    pub fn read_discreetly<'a, S: DeserializeSeed<'a>>(
         &'a self,
         seed: S,
         path: &str,
     ) -> Result<S::Value, Problem> {
-        reader::read(self, seed, path)
+        reader::read(self, seed, path, Told::Kind)
     }
 
     /// The entry of a mapping.
