@@ -13,6 +13,7 @@ use crowfly_control::{ControlPlane, Limits, Ports};
 use crowfly_model::bootstrap::{Bootstrap, ServerConfig, TlsFiles};
 use crowfly_model::grpc::Endpoints;
 use crowfly_testkit::{Ca, CertificateFolder};
+use support::log::LogLines;
 use support::{any_port, get_json, metric, service, snapshot, soon, until};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -187,8 +188,12 @@ async fn certificates_change_while_streams_go_on() {
     port(&mut watch, 1).await;
     let stream = get_json(admin, "/clients").await["clients"][0]["stream"].clone();
 
+    let lines = LogLines::beginning("cannot use the certificates");
+    let guard = tracing::subscriber::set_default(lines.clone());
     std::fs::write(server.files.path("key.pem"), "half a file").unwrap();
     plane.reload();
+    until(async || lines.count() > 0).await;
+    drop(guard);
     // Clients with the same files would share a connection.
     let also = Folder::of_client(&old);
     let again = connect(plane.listen_addr(), also.client());

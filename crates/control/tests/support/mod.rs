@@ -10,6 +10,7 @@
 )]
 
 pub mod delta;
+pub mod log;
 
 use std::future::Future;
 use std::net::SocketAddr;
