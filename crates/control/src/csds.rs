@@ -22,7 +22,7 @@ use envoy_types::pb::envoy::service::status::v3::{
 };
 use envoy_types::pb::google::protobuf::{Any, Timestamp};
 use prost::Message;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tonic::Status;
@@ -51,15 +51,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) struct Csds {
     clients: Clients,
     admission: Arc<Admission>,
+    stopping: watch::Receiver<bool>,
     turns: Arc<Semaphore>,
     hush: Hush,
 }
 
 impl Csds {
-    pub(crate) fn new(clients: Clients, admission: Arc<Admission>) -> Self {
+    pub(crate) fn new(
+        clients: Clients,
+        admission: Arc<Admission>,
+        stopping: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             clients,
             admission,
+            stopping,
             turns: Arc::new(Semaphore::new(ANSWERS_AT_A_TIME)),
             hush: Hush::default(),
         }

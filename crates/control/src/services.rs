@@ -69,9 +69,12 @@ pub(crate) async fn router(
     Ok((router, reporter))
 }
 
-/// Sets the health of all services.
+/// The name under which health tells of the server as a whole.
+const SERVER: &str = "";
+
+/// Sets the health of the server and of all services of xDS.
 pub(crate) async fn report(reporter: &HealthReporter, has_csds: bool, status: ServingStatus) {
-    for service in served(has_csds) {
+    for service in served(has_csds).chain([SERVER]) {
         reporter.set_service_status(service, status).await;
     }
 }

@@ -1,16 +1,19 @@
-//! The services for tools on the port of ADS, health and reflection, under the limits of the port.
+//! The services for tools on the port of ADS, health, reflection and CSDS: their limits, and their end.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test code")]
 
 mod support;
 
 use crowfly_control::{ControlPlane, Limits, Ports};
+use envoy_types::pb::envoy::service::status::v3::ClientStatusRequest;
+use envoy_types::pb::envoy::service::status::v3::client_status_discovery_service_client::ClientStatusDiscoveryServiceClient;
 use support::{any_port, channel, metric, service, snapshot, soon, until};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -166,4 +169,41 @@ async fn streams_of_tools_are_limited() {
     assert_eq!(refused.unwrap_err().message(), told);
     drop(reflection);
     until(async || Reflection::open(channel.clone()).await.is_ok()).await;
+}
+
+/// L-12: shutdown ends the streams of all services, with the reason. Those who watch the health of the server are told
+/// that it does not serve any more.
+#[tokio::test]
+async fn shutdown_ends_the_streams_of_tools() {
+    let plane = plane(Limits::default()).await;
+    let channel = channel(plane.listen_addr()).await;
+    let mut health = HealthClient::new(channel.clone());
+    let watched = soon(health.watch(HealthCheckRequest::default())).await;
+    let mut watched = watched.unwrap().into_inner();
+    let first = soon(watched.message()).await.unwrap().unwrap();
+    assert_eq!(first.status(), ServingStatus::Serving);
+
+    let mut reflection = Reflection::open(channel.clone()).await.unwrap();
+    assert!(reflection.ask(question(0)).await);
+    soon(reflection.answers.message()).await.unwrap().unwrap();
+
+    let mut csds = ClientStatusDiscoveryServiceClient::new(channel);
+    let (requests, receiver) = mpsc::channel(1);
+    requests.send(ClientStatusRequest::default()).await.unwrap();
+    let answers = soon(csds.stream_client_status(ReceiverStream::new(receiver))).await;
+    let mut answers = answers.unwrap().into_inner();
+    soon(answers.message()).await.unwrap().unwrap();
+
+    let of_health = async {
+        let told = soon(watched.message()).await.unwrap().unwrap();
+        assert_eq!(told.status(), ServingStatus::NotServing);
+        soon(watched.message()).await.unwrap_err()
+    };
+    let of_csds = async { soon(answers.message()).await.unwrap_err() };
+    let (of_health, of_csds, of_reflection, ()) =
+        tokio::join!(of_health, of_csds, reflection.end(), soon(plane.shutdown()));
+    for status in [of_health, of_csds, of_reflection] {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert_eq!(status.message(), "the control plane is shutting down");
+    }
 }

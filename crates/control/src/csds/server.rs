@@ -23,7 +23,7 @@ use tonic_prost::ProstCodec;
 use tracing::warn;
 
 use super::Csds;
-use crate::ending::too_large;
+use crate::ending::{End, too_large};
 use crate::incoming::{Metered, Peer, Share};
 use crate::limits::{Beyond, Ticket};
 use crate::writing::Timed;
@@ -153,12 +153,12 @@ impl Asker {
             return Ok(None);
         }
         self.answers -= 1;
-        sleep_until(self.from.into()).await;
-        let request = requests.message().await;
-        let request = request.map_err(|status| match too_large(&status) {
-            Some(beyond) => self.refused(&beyond),
-            None => status,
-        })?;
+        let mut stopping = self.csds.stopping.clone();
+        let request = tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return Err(End::stopping_status()),
+            request = self.read(requests) => request?,
+        };
         let Some(request) = request else {
             return Ok(None);
         };
@@ -172,6 +172,19 @@ impl Asker {
         let from = self.peer.pace(asked + size, Duration::MAX, now);
         self.from = from.unwrap_or(now);
         Ok(Some(answer))
+    }
+
+    /// Reads the next request, when its time has come.
+    async fn read(
+        &self,
+        requests: &mut Streaming<ClientStatusRequest>,
+    ) -> Result<Option<ClientStatusRequest>, Status> {
+        sleep_until(self.from.into()).await;
+        let request = requests.message().await;
+        request.map_err(|status| match too_large(&status) {
+            Some(beyond) => self.refused(&beyond),
+            None => status,
+        })
     }
 
     /// The status of an asker that went beyond a limit.

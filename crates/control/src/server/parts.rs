@@ -105,7 +105,7 @@ impl Parts {
             self.stopping.subscribe(),
         );
         let guard = Guard::new(Arc::clone(&admission), self.stopping.subscribe());
-        let csds = Csds::new(self.clients.clone(), admission);
+        let csds = Csds::new(self.clients.clone(), admission, self.stopping.subscribe());
         let csds = self.has_csds.then_some(csds);
         services::router(streams, lrs, csds, &guard, &self.limits).await
     }
