@@ -28,10 +28,10 @@ use crate::admission::Admission;
 use crate::clients::NodeView;
 use crate::ending::{End, too_large};
 use crate::incoming::{Peer, Share};
-use crate::limits::{Beyond, Ticket};
-use crate::loads::{LoadStore, Loads, Pace, Report, Reporter, ReporterId, client_locality};
+use crate::limits::{Beyond, Limit, Limits, Ticket};
+use crate::loads::{LoadStore, Loads, Owner, Pace, Report, Reporter, ReporterId, client_locality};
 use crate::seat::Seat;
-use crate::store::Store;
+use crate::store::{Served, Store};
 use crate::translate;
 
 use self::clusters::ServedClusters;
@@ -56,9 +56,14 @@ pub(crate) struct LoadBooks {
 }
 
 impl LoadBooks {
-    pub(crate) fn new(store: Arc<Store>, interval: watch::Receiver<Duration>) -> Self {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        interval: watch::Receiver<Duration>,
+        limits: &Limits,
+    ) -> Self {
+        let books = LoadStore::new(Instant::now(), |total| limits.of_address(total));
         Self {
-            books: Arc::new(Mutex::new(LoadStore::new(Instant::now()))),
+            books: Arc::new(Mutex::new(books)),
             store,
             interval,
         }
@@ -68,8 +73,12 @@ impl LoadBooks {
     pub(crate) fn view(&self) -> Loads {
         let interval = *self.interval.borrow();
         let snapshot = self.store.snapshot();
-        let service_of = |cluster: &str| service_of(&snapshot, cluster).to_owned();
-        self.lock().view(interval, Instant::now(), service_of)
+        let served = self.store.served();
+        let owner = |cluster: &str| Owner {
+            service: service_of(&snapshot, cluster).to_owned(),
+            is_served: served.has(Cluster::TYPE_URL, cluster),
+        };
+        self.lock().view(interval, Instant::now(), owner)
     }
 
     fn lock(&self) -> MutexGuard<'_, LoadStore> {
@@ -106,6 +115,7 @@ impl Lrs {
         &self,
         peer: Peer,
         ticket: Arc<Ticket>,
+        from: Instant,
         requests: Streaming<LoadStatsRequest>,
     ) -> ReceiverStream<Result<LoadStatsResponse, Status>> {
         // The channel holds one response. A client that does not read is sent the newest one, later.
@@ -117,6 +127,7 @@ impl Lrs {
             books: self.books.clone(),
             client: None,
             due: false,
+            paused_until: Some(from),
             held: peer.share(),
             peer,
             _ticket: ticket,
@@ -141,6 +152,8 @@ struct Stream {
     client: Option<Client>,
     /// True if the client is to be sent a response.
     due: bool,
+    /// The time until which no report is read.
+    paused_until: Option<Instant>,
 }
 
 /// A client that has introduced itself. Its calls in progress end with this value.
@@ -172,10 +185,11 @@ impl Stream {
         mut stopping: watch::Receiver<bool>,
     ) {
         let end = loop {
+            let paused_until = self.paused_until;
             tokio::select! {
                 biased;
                 _ = stopping.wait_for(|stopping| *stopping) => break End::stopping(),
-                request = requests.message() => match request {
+                request = requests.message(), if paused_until.is_none() => match request {
                     Ok(Some(request)) => if let Err(status) = self.handle(request) {
                         break End::Ours(status);
                     },
@@ -192,8 +206,10 @@ impl Stream {
                 },
                 permit = responses.reserve(), if self.due => match permit {
                     Ok(permit) => permit.send(Ok(self.response())),
-                    Err(_) => break End::Theirs("it closed the stream".to_owned()),
+                    Err(_) => break End::closed(),
                 },
+                () = responses.closed(), if paused_until.is_some() => break End::closed(),
+                () = until(paused_until) => self.paused_until = None,
             }
         };
         if let Some(client) = self.client.take() {
@@ -204,7 +220,36 @@ impl Stream {
         end.tell(tell, &self.peer).await;
     }
 
-    fn handle(&mut self, mut request: LoadStatsRequest) -> Result<(), Status> {
+    fn handle(&mut self, request: LoadStatsRequest) -> Result<(), Status> {
+        let bytes = request.encoded_len();
+        self.take(request)?;
+        self.pace(bytes, Instant::now());
+        Ok(())
+    }
+
+    /// Counts a report to the requests of the connection, which all of its streams share. A client that reports
+    /// too fast is read more slowly.
+    fn pace(&mut self, bytes: usize, now: Instant) {
+        let until = self.peer.pace(bytes, Duration::MAX, now);
+        self.paused_until = until.filter(|until| *until > now);
+        if self.paused_until.is_some() {
+            let limit = Limit::RequestsPerSecond;
+            self.peer.reached(limit, self.node_id());
+            if let Some(left_out) = self.peer.may_tell() {
+                let (node, peer) = (self.node_id(), self.peer.address());
+                let reason = "it is read more slowly: too many reports";
+                warn!(node, %peer, limit = limit.name(), reason, left_out, "client at a limit");
+            }
+        }
+    }
+
+    /// The node id of the client; empty if it has not introduced itself on any stream.
+    fn node_id(&self) -> &str {
+        let own = self.client.as_ref().map(|client| client.node.id.as_str());
+        own.unwrap_or_else(|| self.peer.node_id())
+    }
+
+    fn take(&mut self, mut request: LoadStatsRequest) -> Result<(), Status> {
         if self.client.is_none() {
             self.introduce(request.node.take())?;
             // An Envoy that lost its stream sends here what it has counted since; gRPC clients send
@@ -217,7 +262,7 @@ impl Stream {
         let Some(client) = &mut self.client else {
             return Ok(());
         };
-        client.report(request, interval, &self.store.snapshot())
+        client.report(request, interval, &self.store.served())
     }
 
     /// The end after a message that could not be read.
@@ -231,8 +276,7 @@ impl Stream {
     /// The status of a client that went beyond a limit.
     fn refused(&self, beyond: &Beyond) -> Status {
         self.books.lock().refused();
-        let node = self.client.as_ref().map(|client| client.node.id.as_str());
-        let node = node.unwrap_or_default();
+        let node = self.node_id();
         self.peer.reached(beyond.limit, node);
         if let Some(left_out) = self.peer.may_tell() {
             let (peer, limit, reason) = (self.peer.address(), beyond.limit.name(), &beyond.text);
@@ -332,7 +376,7 @@ impl Client {
         &mut self,
         request: LoadStatsRequest,
         interval: Duration,
-        snapshot: &Snapshot,
+        served: &Served,
     ) -> Result<(), Status> {
         let (now, stream, node) = (Instant::now(), self.id, self.node.id.as_str());
         if !self.pace.take(interval, now) {
@@ -345,7 +389,7 @@ impl Client {
             self.refused(&problem);
             Status::invalid_argument(problem)
         })?;
-        let is_served = |name: &str| snapshot.resource(Cluster::TYPE_URL, name).is_some();
+        let is_served = |name: &str| served.has(Cluster::TYPE_URL, name);
         let mut books = self.books.lock();
         let refused = books.report(self.id, report, interval, now, is_served);
         drop(books);
@@ -380,6 +424,14 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.books.lock().close(self.id);
+    }
+}
+
+/// Waits for a time; without one, for ever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -16,6 +16,7 @@ use crate::changes::Changes;
 use crate::forms::{FormKey, Forms, Rules};
 use crate::metrics::{Metrics, Trigger};
 use crate::seat::Place;
+use crate::translate::ResourceKey;
 use crate::views::ServedView;
 
 /// The outcome of reading the configuration.
@@ -150,12 +151,42 @@ impl Store {
         self.lock().of_view(name)
     }
 
+    /// The resources that any client is served.
+    pub(crate) fn served(&self) -> Served {
+        let views = self.lock().served();
+        let published = self.published.borrow();
+        Served {
+            base: Arc::clone(&published.base),
+            views,
+            nodes: published.nodes.values().cloned().collect(),
+        }
+    }
+
     pub(crate) fn reloads(&self) -> watch::Receiver<Reload> {
         self.reload.subscribe()
     }
 
     fn lock(&self) -> MutexGuard<'_, Forms> {
         self.forms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The resources that any client is served: those of the base, of views, and of single nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    base: Arc<Snapshot>,
+    views: Arc<[ServedView]>,
+    nodes: Vec<Arc<Snapshot>>,
+}
+
+impl Served {
+    pub(crate) fn has(&self, type_url: &str, name: &str) -> bool {
+        let is_in = |of: &Arc<Snapshot>| of.resource(type_url, name).is_some();
+        is_in(&self.base) || self.nodes.iter().any(is_in) || {
+            let key = ResourceKey::new(type_url, name.into());
+            let mut views = self.views.iter();
+            views.any(|view| matches!(view.overlay.get(&key), Some(Some(_))))
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Counters of clients that reached a limit, by limit and node.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,22 +8,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::Limit;
+use super::{LabelNames, Limit};
 
-/// The most nodes that have a label of their own. Clients choose their names, and must not fill our
-/// memory with them. The log names all.
+/// The most nodes that have a label of their own. The log names all.
 const MAX_NODES: usize = 100;
 
-/// The most characters of a node in a label.
-const MAX_CHARACTERS: usize = 100;
-
 /// The counters of limits; clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct LimitMetrics {
     connections: Gauge,
     refused: Family<ReasonLabel, Counter>,
     limited: Family<LimitLabel, Counter>,
-    nodes: Arc<Mutex<BTreeSet<String>>>,
+    nodes: Arc<LabelNames>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -36,6 +31,17 @@ struct ReasonLabel {
 struct LimitLabel {
     limit: &'static str,
     node: String,
+}
+
+impl Default for LimitMetrics {
+    fn default() -> Self {
+        Self {
+            connections: Gauge::default(),
+            refused: Family::default(),
+            limited: Family::default(),
+            nodes: Arc::new(LabelNames::new(MAX_NODES)),
+        }
+    }
 }
 
 impl LimitMetrics {
@@ -54,24 +60,11 @@ impl LimitMetrics {
 
     /// Counts that a node reached a limit.
     pub(crate) fn limited(&self, limit: Limit, node: &str) {
-        let node = self.label_of(node);
+        let node = self.nodes.label_of(node);
         let limit = limit.name();
         self.limited
             .get_or_create(&LimitLabel { limit, node })
             .inc();
-    }
-
-    fn label_of(&self, node: &str) -> String {
-        let node: String = node.chars().take(MAX_CHARACTERS).collect();
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        if nodes.contains(&node) {
-            return node;
-        }
-        if nodes.len() == MAX_NODES {
-            return "(others)".to_owned();
-        }
-        nodes.insert(node.clone());
-        node
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
@@ -81,26 +74,5 @@ impl LimitMetrics {
         registry.register("refused_connections", help, self.refused.clone());
         let help = "Times a client reached a limit, by limit and node";
         registry.register("limited", help, self.limited.clone());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// L-11: a client that invents names of nodes gets a hundred labels, and no more.
-    #[test]
-    fn invented_nodes_share_a_label() {
-        let metrics = LimitMetrics::default();
-        for index in 0..MAX_NODES {
-            assert_eq!(
-                metrics.label_of(&format!("node-{index}")),
-                format!("node-{index}")
-            );
-        }
-        assert_eq!(metrics.label_of("one-more"), "(others)");
-        assert_eq!(metrics.label_of("node-7"), "node-7");
-        let long = LimitMetrics::default().label_of(&"x".repeat(1 << 20));
-        assert_eq!(long.len(), MAX_CHARACTERS);
     }
 }

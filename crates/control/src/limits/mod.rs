@@ -5,6 +5,7 @@
 
 mod gate;
 mod hush;
+mod labels;
 mod metrics;
 mod pacer;
 mod quota;
@@ -17,9 +18,10 @@ use tonic::Status;
 
 pub(crate) use gate::Gate;
 pub(crate) use hush::Hush;
+pub(crate) use labels::{LabelNames, OTHERS};
 pub(crate) use metrics::LimitMetrics;
 pub(crate) use pacer::Pacer;
-pub(crate) use quota::{Quota, Spent, Ticket};
+pub(crate) use quota::{Quota, Spent, Ticket, network};
 pub(crate) use reached::Reached;
 
 /// The limits of a control plane.

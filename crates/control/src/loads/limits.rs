@@ -1,12 +1,13 @@
-//! The limits of the books. They hold for all clients together, and a share of them for each stream.
+//! The limits of the books. They hold for all clients together, and a share of the rows for each address.
+//! A stream has no share of its own, because a client may open many, one after the other.
 
 /// The most that the books keep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// The most rows. A row with a full history takes about a kilobyte.
     pub(super) rows: usize,
-    /// The most rows that one stream may bring, so that no client takes them from all others.
-    pub(super) rows_of_stream: usize,
+    /// The most rows that the clients of one address may bring, so that none takes them from all others.
+    pub(super) rows_of_address: usize,
     /// The most entries in all rows. Each name of a category or metric is one, and so are the last
     /// word of a reporter about a row and each metric in it. The largest takes about 600 bytes.
     pub(super) entries: usize,
@@ -14,11 +15,24 @@ pub(super) struct Limits {
     pub(super) entries_of_stream: usize,
 }
 
+/// The most rows in all.
+const ROWS: usize = 50_000;
+
+impl Limits {
+    /// The limits, with the part of a total that one address may take.
+    pub(super) fn new(of_address: impl Fn(usize) -> usize) -> Self {
+        Self {
+            rows_of_address: of_address(ROWS),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            rows: 50_000,
-            rows_of_stream: 10_000,
+            rows: ROWS,
+            rows_of_address: ROWS / 2,
             entries: 500_000,
             entries_of_stream: 100_000,
         }

@@ -1,4 +1,7 @@
 //! The loads for Prometheus. The families are made anew for each scrape, from the rows.
+//!
+//! Every name in a row is a text of a client. So clusters that are not served share one label, and of all
+//! other names so many have a label of their own.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,6 +12,33 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::view::{LoadRow, Loads};
+use crate::limits::{LabelNames, OTHERS};
+
+/// The most localities of clients, and of backends, that have a label of their own.
+const MAX_LOCALITIES: usize = 500;
+
+/// The most categories of drops, and metrics of backends, that have a label of their own.
+const MAX_NAMES: usize = 100;
+
+/// The names that have labels of their own.
+#[derive(Debug)]
+pub(crate) struct LoadLabels {
+    client_localities: LabelNames,
+    backend_localities: LabelNames,
+    categories: LabelNames,
+    metrics: LabelNames,
+}
+
+impl Default for LoadLabels {
+    fn default() -> Self {
+        Self {
+            client_localities: LabelNames::new(MAX_LOCALITIES),
+            backend_localities: LabelNames::new(MAX_LOCALITIES),
+            categories: LabelNames::new(MAX_NAMES),
+            metrics: LabelNames::new(MAX_NAMES),
+        }
+    }
+}
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RowLabels {
@@ -38,6 +68,30 @@ struct MetricLabels {
 type FloatCounter = Counter<f64, AtomicU64>;
 type UnsignedGauge = Gauge<u64, AtomicU64>;
 
+impl RowLabels {
+    /// The labels of all clusters that are not served.
+    fn of_others() -> Self {
+        Self {
+            service: OTHERS.to_owned(),
+            cluster: OTHERS.to_owned(),
+            client_locality: String::new(),
+            backend_locality: String::new(),
+        }
+    }
+}
+
+impl DropLabels {
+    /// The labels of all clusters that are not served.
+    fn of_others() -> Self {
+        Self {
+            service: OTHERS.to_owned(),
+            cluster: OTHERS.to_owned(),
+            client_locality: String::new(),
+            category: String::new(),
+        }
+    }
+}
+
 /// The families of all rows.
 #[derive(Default)]
 struct Families {
@@ -54,7 +108,7 @@ struct Families {
 }
 
 /// Registers all loads.
-pub(crate) fn register(loads: &Loads, registry: &mut Registry) {
+pub(crate) fn register(loads: &Loads, labels: &LoadLabels, registry: &mut Registry) {
     let streams = UnsignedGauge::default();
     streams.set(loads.reporters.len() as u64);
     registry.register("load_streams", "Open LRS streams", streams);
@@ -72,22 +126,26 @@ pub(crate) fn register(loads: &Loads, registry: &mut Registry) {
 
     let families = Families::default();
     for row in &loads.rows {
-        families.add(row);
+        families.add(row, labels);
     }
     families.register(registry);
 }
 
 impl Families {
-    fn add(&self, row: &LoadRow) {
+    fn add(&self, row: &LoadRow, names: &LoadLabels) {
         let Some(backend_locality) = &row.backend_locality else {
-            self.add_drops(row);
+            self.add_drops(row, names);
             return;
         };
-        let labels = RowLabels {
-            service: row.service.clone(),
-            cluster: row.cluster.clone(),
-            client_locality: row.client_locality.clone(),
-            backend_locality: backend_locality.clone(),
+        let labels = if row.is_served {
+            RowLabels {
+                service: row.service.clone(),
+                cluster: row.cluster.clone(),
+                client_locality: names.client_localities.label_of(&row.client_locality),
+                backend_locality: names.backend_localities.label_of(backend_locality),
+            }
+        } else {
+            RowLabels::of_others()
         };
         for (family, value) in [
             (&self.issued, row.issued),
@@ -102,7 +160,11 @@ impl Families {
             (&self.in_progress, row.in_progress),
             (&self.active, row.connections.active),
         ] {
-            family.get_or_create(&labels).set(value);
+            family.get_or_create(&labels).inc_by(value);
+        }
+        // The sum over clusters of which nothing is known would say nothing.
+        if !row.is_served {
+            return;
         }
         for (metric, sum) in &row.metrics {
             let labels = MetricLabels {
@@ -110,7 +172,7 @@ impl Families {
                 cluster: labels.cluster.clone(),
                 client_locality: labels.client_locality.clone(),
                 backend_locality: labels.backend_locality.clone(),
-                metric: metric.clone(),
+                metric: names.metrics.label_of(metric),
             };
             self.metric_calls.get_or_create(&labels).inc_by(sum.calls);
             self.metric_total.get_or_create(&labels).inc_by(sum.total);
@@ -119,16 +181,23 @@ impl Families {
 
     /// Adds the drops of a cluster. Those without a category have an empty one, so that the sum over
     /// all categories is the total.
-    fn add_drops(&self, row: &LoadRow) {
+    fn add_drops(&self, row: &LoadRow, names: &LoadLabels) {
+        if !row.is_served {
+            let others = self.dropped.get_or_create(&DropLabels::of_others());
+            others.inc_by(row.dropped);
+            return;
+        }
+        let client_locality = names.client_localities.label_of(&row.client_locality);
         let named: u64 = row.dropped_by_category.values().sum();
         let rest = (String::new(), row.dropped.saturating_sub(named));
         let named = row.dropped_by_category.iter();
-        let named = named.map(|(category, dropped)| (category.clone(), *dropped));
+        let named =
+            named.map(|(category, dropped)| (names.categories.label_of(category), *dropped));
         for (category, dropped) in named.chain([rest]) {
             let labels = DropLabels {
                 service: row.service.clone(),
                 cluster: row.cluster.clone(),
-                client_locality: row.client_locality.clone(),
+                client_locality: client_locality.clone(),
                 category,
             };
             self.dropped.get_or_create(&labels).inc_by(dropped);

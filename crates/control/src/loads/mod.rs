@@ -22,8 +22,8 @@ mod store;
 mod tests;
 mod view;
 
-pub(crate) use metrics::register;
+pub(crate) use metrics::{LoadLabels, register};
 pub(crate) use pace::Pace;
 pub(crate) use report::{Report, client_locality};
-pub(crate) use store::{LoadStore, Reporter, ReporterId};
+pub(crate) use store::{LoadStore, Owner, Reporter, ReporterId};
 pub use view::{Connections, LoadRow, Loads, Metric, Moment, ReporterView};

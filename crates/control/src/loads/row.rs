@@ -1,12 +1,13 @@
 //! One row: the totals since the start, and the last word of each reporter.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::history::{self, Bucket, History};
 use super::report::{Counts, Gauges, MetricSum};
-use super::store::{Refused, ReporterId};
+use super::store::{Owner, Refused, ReporterId};
 use super::view::{Connections, LoadRow, Metric, Moment};
 
 /// The most categories and metrics that a row keeps.
@@ -32,8 +33,8 @@ pub(super) struct Row {
     metrics: BTreeMap<String, MetricSum>,
     history: History,
     latest: BTreeMap<ReporterId, Latest>,
-    /// The stream that spoke of this row first.
-    pub(super) brought_by: ReporterId,
+    /// The address of the client that spoke of this row first.
+    pub(super) brought_by: Option<IpAddr>,
     /// The time of the newest report about this row.
     pub(super) reported: Instant,
 }
@@ -71,7 +72,7 @@ struct Latest {
 }
 
 impl Row {
-    pub(super) fn new(brought_by: ReporterId, now: Instant) -> Self {
+    pub(super) fn new(brought_by: Option<IpAddr>, now: Instant) -> Self {
         Self {
             brought_by,
             counts: Counts::default(),
@@ -175,13 +176,7 @@ impl Row {
     }
 
     /// The row of a service as it is at `now`, in the given moment of the history.
-    pub(super) fn view(
-        &self,
-        service: String,
-        key: &RowKey,
-        now: Instant,
-        age: Duration,
-    ) -> LoadRow {
+    pub(super) fn view(&self, owner: Owner, key: &RowKey, now: Instant, age: Duration) -> LoadRow {
         let sum =
             |of: fn(&Latest) -> u64| self.latest.values().map(of).fold(0, u64::saturating_add);
         let rate = |of: fn(&Latest) -> u64| -> f64 {
@@ -190,8 +185,9 @@ impl Row {
             fresh.fold(0.0, |sum, latest| sum + latest.per_second(of(latest)))
         };
         LoadRow {
-            service,
+            service: owner.service,
             cluster: key.cluster.clone(),
+            is_served: owner.is_served,
             client_locality: key.client.to_string(),
             backend_locality: key.backend.clone(),
             issued: self.counts.issued,

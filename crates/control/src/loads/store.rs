@@ -1,7 +1,7 @@
 //! The books of all reports: totals by cluster and localities, and the last word of each reporter.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use super::limits::Limits;
 use super::report::{ClusterReport, Report};
 use super::row::{Part, Row, RowKey, Time};
 use super::view::{Loads, ReporterView};
+use crate::limits::network;
 
 /// The time after which a row of which no reporter speaks is dropped, with its totals.
 const FORGET: Duration = Duration::from_secs(3600);
@@ -34,6 +35,8 @@ pub(crate) struct LoadStore {
     opened: ReporterId,
     reporters: BTreeMap<ReporterId, State>,
     rows: BTreeMap<Arc<RowKey>, Row>,
+    /// The number of rows that the clients of each address have brought.
+    brought: BTreeMap<Option<IpAddr>, usize>,
     /// The number of entries in all rows.
     entries: usize,
     reports: u64,
@@ -42,6 +45,14 @@ pub(crate) struct LoadStore {
     refused_metrics: u64,
     swept: Instant,
     cleared: Option<Instant>,
+}
+
+/// The place of a cluster in the resources that are served now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The service to which the cluster belongs; the cluster's own name if that is unknown.
+    pub(crate) service: String,
+    pub(crate) is_served: bool,
 }
 
 /// The figures of a report that were not kept.
@@ -71,15 +82,14 @@ struct State {
     reports: u64,
     reported: Option<Instant>,
     rows: Vec<Arc<RowKey>>,
-    /// The number of rows that are there because of this stream.
-    brought: usize,
     /// The number of entries that its last report took.
     taken: usize,
 }
 
 impl LoadStore {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self::with_limits(Limits::default(), now)
+    /// Empty books. `of_address` is the part of a total that one address may take.
+    pub(crate) fn new(now: Instant, of_address: impl Fn(usize) -> usize) -> Self {
+        Self::with_limits(Limits::new(of_address), now)
     }
 
     pub(super) fn with_limits(limits: Limits, now: Instant) -> Self {
@@ -89,6 +99,7 @@ impl LoadStore {
             opened: 0,
             reporters: BTreeMap::new(),
             rows: BTreeMap::new(),
+            brought: BTreeMap::new(),
             entries: 0,
             reports: 0,
             refused_reports: 0,
@@ -109,7 +120,6 @@ impl LoadStore {
             reports: 0,
             reported: None,
             rows: Vec::new(),
-            brought: 0,
             taken: 0,
         };
         self.reporters.insert(self.opened, state);
@@ -174,19 +184,19 @@ impl LoadStore {
         self.refused_reports += 1;
     }
 
-    /// The loads at `now`, for clients that were asked for a report per `interval`. `service_of`
-    /// names the service of a cluster, by what is served now: a client may report a cluster before
+    /// The loads at `now`, for clients that were asked for a report per `interval`. `owner_of`
+    /// tells of a cluster by the resources that are served now: a client may report a cluster before
     /// its service is there.
     pub(crate) fn view(
         &self,
         interval: Duration,
         now: Instant,
-        service_of: impl Fn(&str) -> String,
+        owner_of: impl Fn(&str) -> Owner,
     ) -> Loads {
         let age = now.saturating_duration_since(self.started);
         let rows = self.rows.iter().map(|(key, row)| {
-            let service = service_of(&key.cluster);
-            row.view(service, key, now, age)
+            let owner = owner_of(&key.cluster);
+            row.view(owner, key, now, age)
         });
         let mut rows: Vec<_> = rows.collect();
         // The rows of a service are together, even if it has several clusters.
@@ -233,15 +243,17 @@ impl LoadStore {
         refused
     }
 
-    /// Makes a row; `None` if there is no room for it, or the stream has had its share.
+    /// Makes a row; `None` if there is no room for it, or the address of the client has had its share.
     fn bring(&mut self, id: ReporterId, key: RowKey, now: Instant) -> Option<Arc<RowKey>> {
-        let state = self.reporters.get_mut(&id)?;
-        if self.rows.len() >= self.limits.rows || state.brought >= self.limits.rows_of_stream {
+        let peer = self.reporters.get(&id)?.reporter.peer;
+        let address = peer.map(|peer| network(peer.ip()));
+        let brought = self.brought.get(&address).copied().unwrap_or_default();
+        if self.rows.len() >= self.limits.rows || brought >= self.limits.rows_of_address {
             return None;
         }
-        state.brought += 1;
+        self.brought.insert(address, brought + 1);
         let key = Arc::new(key);
-        self.rows.insert(key.clone(), Row::new(id, now));
+        self.rows.insert(key.clone(), Row::new(address, now));
         Some(key)
     }
 
@@ -261,17 +273,18 @@ impl LoadStore {
     }
 
     fn drop_rows(&mut self, is_dropped: impl Fn(&RowKey, &Row) -> bool) {
-        let (reporters, entries) = (&mut self.reporters, &mut self.entries);
+        let (brought, entries) = (&mut self.brought, &mut self.entries);
         self.rows.retain(|key, row| {
             let is_dropped = is_dropped(key, row);
             if is_dropped {
                 *entries -= row.entries();
-                if let Some(state) = reporters.get_mut(&row.brought_by) {
-                    state.brought -= 1;
+                if let Some(of_address) = brought.get_mut(&row.brought_by) {
+                    *of_address -= 1;
                 }
             }
             !is_dropped
         });
+        brought.retain(|_, of_address| *of_address > 0);
     }
 
     /// Forgets the last report of a stream.

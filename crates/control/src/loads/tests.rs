@@ -3,6 +3,7 @@
 mod limits;
 mod naive;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use envoy_types::pb::envoy::config::core::v3::Locality;
@@ -25,12 +26,17 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let now = Instant::now();
-        let store = LoadStore::new(now);
+        let store = LoadStore::new(now, |total| total / 2);
         Self { store, now }
     }
 
     fn open(&mut self, locality: &str) -> ReporterId {
+        self.open_at(None, locality)
+    }
+
+    fn open_at(&mut self, peer: Option<SocketAddr>, locality: &str) -> ReporterId {
         let reporter = Reporter {
+            peer,
             locality: locality.to_owned(),
             ..Reporter::default()
         };
@@ -44,8 +50,11 @@ impl Rig {
     }
 
     fn view(&self) -> Loads {
-        let service_of = |cluster: &str| format!("of {cluster}");
-        self.store.view(INTERVAL, self.now, service_of)
+        let owner_of = |cluster: &str| Owner {
+            service: format!("of {cluster}"),
+            is_served: cluster.starts_with("served"),
+        };
+        self.store.view(INTERVAL, self.now, owner_of)
     }
 
     /// The only row.
@@ -320,7 +329,10 @@ fn rows_are_ordered_by_service() {
     rig.store.report(id, report, INTERVAL, rig.now, |_| true);
     let loads = rig.store.view(INTERVAL, rig.now, |cluster| {
         let own = cluster.strip_suffix("/endpoints");
-        own.unwrap_or(cluster).to_owned()
+        Owner {
+            service: own.unwrap_or(cluster).to_owned(),
+            is_served: true,
+        }
     });
     let rows = loads.rows;
     let order: Vec<_> = rows.iter().map(|row| row.cluster.as_str()).collect();

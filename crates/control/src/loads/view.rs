@@ -62,6 +62,9 @@ pub struct LoadRow {
     pub service: String,
     /// The cluster.
     pub cluster: String,
+    /// True if the control plane serves the cluster now. The metrics of all others are summed.
+    #[serde(default)]
+    pub is_served: bool,
     /// The locality of the clients, such as `eu/a`; empty if they have none.
     pub client_locality: String,
     /// The locality of the backends; empty if they have none, and `None` in a row of drops.

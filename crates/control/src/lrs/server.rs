@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_server::SERVICE_NAME;
 use envoy_types::pb::envoy::service::load_stats::v3::{LoadStatsRequest, LoadStatsResponse};
@@ -16,6 +17,7 @@ use tonic::server::{Grpc, NamedService, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Lrs, wire};
+use crate::admission::Admitted;
 use crate::incoming::{Metered, Peer};
 use crate::limits::Ticket;
 use crate::writing::Timed;
@@ -60,12 +62,13 @@ impl Service<http::Request<Body>> for LrsServer {
             };
             let grpc = Grpc::new(ReportCodec);
             let mut grpc = grpc.max_decoding_message_size(MAX_REPORT_BYTES);
-            let (peer, ticket) = (admitted.peer, Arc::new(admitted.ticket));
+            let Admitted { peer, from, ticket } = admitted;
+            let ticket = Arc::new(ticket);
             let share = peer.share();
             let request = request.map(|body| Metered::new(body, share));
             let method = Method {
                 lrs,
-                admitted: Some((peer.clone(), Arc::clone(&ticket))),
+                admitted: Some((peer.clone(), Arc::clone(&ticket), from)),
             };
             let response = grpc.streaming(method, request).await;
             Ok(response.map(|body| Body::new(Timed::new(body, peer, ticket))))
@@ -76,8 +79,8 @@ impl Service<http::Request<Body>> for LrsServer {
 /// The only method of the service, for one stream.
 struct Method {
     lrs: Arc<Lrs>,
-    /// The client and the ticket of its stream; `None` once the stream is served.
-    admitted: Option<(Peer, Arc<Ticket>)>,
+    /// The client, the ticket of its stream and the time from which it is read; `None` once the stream is served.
+    admitted: Option<(Peer, Arc<Ticket>, Instant)>,
 }
 
 impl StreamingService<LoadStatsRequest> for Method {
@@ -88,8 +91,10 @@ impl StreamingService<LoadStatsRequest> for Method {
     fn call(&mut self, request: Request<Streaming<LoadStatsRequest>>) -> Self::Future {
         let no_admission = || Status::internal("the stream was not admitted");
         let admitted = self.admitted.take().ok_or_else(no_admission);
-        let served =
-            admitted.map(|(peer, ticket)| self.lrs.serve(peer, ticket, request.into_inner()));
+        let served = admitted.map(|(peer, ticket, from)| {
+            let requests = request.into_inner();
+            self.lrs.serve(peer, ticket, from, requests)
+        });
         std::future::ready(served.map(Response::new))
     }
 }

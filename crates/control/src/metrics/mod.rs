@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::descriptors;
 use crate::limits::LimitMetrics;
-use crate::loads::{self, Loads};
+use crate::loads::{self, LoadLabels, Loads};
 use histogram::Histogram;
 
 /// The upper bounds of times, in seconds: from a change that a client takes at once to one that it
@@ -62,6 +62,8 @@ struct Counters {
     last_success: Gauge,
     /// The counters of connections and limits.
     limits: LimitMetrics,
+    /// The names in load reports that have labels of their own.
+    load_labels: LoadLabels,
     /// The counters of each type that was asked for.
     types: RwLock<BTreeMap<String, Arc<TypeMetrics>>>,
 }
@@ -73,6 +75,7 @@ impl Default for Counters {
         let seconds = || Histograms::new_with_constructor(|| Histogram::new(SECONDS));
         Self {
             limits: LimitMetrics::default(),
+            load_labels: LoadLabels::default(),
             streams: Gauge::default(),
             responses: Family::default(),
             acks: Family::default(),
@@ -135,7 +138,7 @@ impl Metrics {
     pub(crate) fn encode(&self, loads: &Loads) -> Result<String, std::fmt::Error> {
         let mut registry = Registry::with_prefix("crowfly_control");
         self.register(&mut registry);
-        loads::register(loads, &mut registry);
+        loads::register(loads, &self.0.load_labels, &mut registry);
         let mut text = String::new();
         text::encode(&mut text, &registry)?;
         Ok(text)

@@ -50,13 +50,14 @@ impl Parts {
     pub(super) fn new(desired: Desired, ports: &Ports) -> Self {
         let metrics = Metrics::default();
         let store = Arc::new(Store::new(desired, metrics.clone()));
+        let limits = Arc::new(ports.limits.clone());
         let load_report_interval = watch::Sender::new(DEFAULT_LOAD_REPORT_INTERVAL);
         Self {
-            loads: LoadBooks::new(store.clone(), load_report_interval.subscribe()),
+            loads: LoadBooks::new(store.clone(), load_report_interval.subscribe(), &limits),
             clients: Clients::new(metrics.clone()),
             store,
             metrics,
-            limits: Arc::new(ports.limits.clone()),
+            limits,
             has_csds: ports.csds,
             stopping: watch::Sender::new(false),
             closed: watch::Sender::new(false),

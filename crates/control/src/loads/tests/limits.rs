@@ -7,6 +7,7 @@ use super::super::report::{
 };
 use super::super::row::MAX_NAMES;
 use super::*;
+use crate::metrics::Metrics;
 
 fn refused(stats: ClusterStats) -> String {
     let parsed = Report::parse(vec![stats]);
@@ -167,10 +168,10 @@ fn names_have_limits() {
 }
 
 impl Rig {
-    fn with_rows(rows: usize, rows_of_stream: usize) -> Self {
+    fn with_rows(rows: usize, rows_of_address: usize) -> Self {
         let limits = Limits {
             rows,
-            rows_of_stream,
+            rows_of_address,
             ..Limits::default()
         };
         Self::with_limits(limits)
@@ -193,24 +194,87 @@ fn of(name: &str) -> ClusterStats {
     cluster(name, vec![locality("b", [1, 1, 0, 0])])
 }
 
-/// A stream that names ever more clusters has its share of the rows, and leaves the rest to others.
-/// It gets its share back when its rows are forgotten.
+/// L-11: clients of one address that name ever more clusters have a share of the rows, on however many streams, and
+/// leave the rest to others. They get their share back when its rows are forgotten.
 #[test]
-fn a_stream_has_a_share_of_the_rows() {
+fn an_address_has_a_share_of_the_rows() {
     let mut rig = Rig::with_rows(4, 3);
-    let (greedy, other) = (rig.open(""), rig.open(""));
+    let at = |host| Some(SocketAddr::from(([10, 0, 0, host], 7)));
     for name in ["a", "b", "c", "d", "e"] {
+        // Each on a stream of its own, of which some have ended.
+        let greedy = rig.open_at(at(1), "");
         rig.report(greedy, vec![of(name)]);
+        if name < "c" {
+            rig.store.close(greedy);
+        }
     }
     assert_eq!(rig.view().refused_rows, 2);
+    let (greedy, other) = (rig.open_at(at(1), ""), rig.open_at(at(2), ""));
     rig.report(other, vec![of("z")]);
-    // A row that another stream brought costs nothing.
+    // A row that another address brought costs nothing.
     rig.report(greedy, vec![of("z")]);
     assert_eq!(rig.clusters(), ["a", "b", "c", "z"]);
     assert_eq!(rig.view().refused_rows, 2);
     rig.now += Duration::from_secs(3600);
     rig.report(greedy, vec![of("f"), of("g"), of("h"), of("i")]);
     assert_eq!(rig.clusters(), ["f", "g", "h"]);
+}
+
+/// F-07, L-11: names of clients make no labels without end. Clusters that are not served share one.
+#[test]
+fn invented_names_of_loads_share_labels() {
+    let mut rig = Rig::new();
+    let metrics = Metrics::default();
+    let lines = |rig: &Rig| {
+        let text = metrics.encode(&rig.view()).unwrap();
+        let loads = text.lines().filter(|line| line.contains("cluster="));
+        loads.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let honest = rig.open("eu/a");
+    let mut stats = locality("b", [5, 2, 1, 2]);
+    stats.load_metric_stats = vec![metric("cpu", 1.0)];
+    rig.report(honest, vec![cluster("served", vec![stats])]);
+    let before = lines(&rig);
+    assert!(
+        before
+            .iter()
+            .all(|line| line.contains("cluster=\"served\"")),
+        "{before:?}"
+    );
+
+    for index in 0..1_000 {
+        let invented = format!("x-{index}");
+        let mut stats = locality(&invented, [7, 3, 0, 1]);
+        stats.load_metric_stats = vec![metric(&invented, 1.0)];
+        let mut drop = cluster("served", vec![stats.clone()]);
+        drop.total_dropped_requests = 1;
+        drop.dropped_requests = vec![drops(&invented, 1)];
+        let id = rig.open(&invented);
+        let mut other = drop.clone();
+        other.cluster_name = invented;
+        rig.report(id, vec![drop, other]);
+        if index % 100 == 0 {
+            lines(&rig);
+        }
+    }
+    let after = lines(&rig);
+    // Seven families of rows, two of metrics, and one of drops, with a category and without.
+    let most = (7 + 2 + 2) * 502 + 8 + before.len();
+    assert!(after.len() <= most, "{} lines", after.len());
+    let others = r#"service="(others)",cluster="(others)",client_locality="""#;
+    for line in [
+        format!(r#"crowfly_control_load_issued_total{{{others},backend_locality=""}} 7000"#),
+        format!(r#"crowfly_control_load_in_progress{{{others},backend_locality=""}} 1000"#),
+        format!(r#"crowfly_control_load_dropped_total{{{others},category=""}} 1000"#),
+    ] {
+        assert!(after.contains(&line), "{line}");
+    }
+    let of_others = after.iter().filter(|line| line.contains(others));
+    assert_eq!(of_others.count(), 8, "they have no metrics");
+    assert!(
+        before.iter().all(|line| after.contains(line)),
+        "the honest client keeps its labels"
+    );
 }
 
 /// Clusters that we do not serve make room, once nobody speaks of them any more.
