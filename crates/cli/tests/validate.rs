@@ -126,6 +126,45 @@ async fn refusals_of_grpc_clients_are_errors() {
     );
 }
 
+/// K-02: a reference to a resource that does not exist is a warning with the place of the resource that has it, also
+/// in a view.
+#[tokio::test]
+async fn lost_references_have_places() {
+    let cluster = "'@type': type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let content = format!(
+        "services: [{{ name: a }}]\nresources:\n- {{ {cluster}, name: one, type: EDS }}\nviews:\n- name: v\n  match: \
+         {{ id: x }}\n  resources:\n  - {{ {cluster}, name: two, type: EDS }}\n"
+    );
+    let (code, said) = validate(&content, &[]).await;
+    assert_eq!(code, 0, "{said}");
+    for line in [
+        "warning: mesh.yaml:3:3: resources[0]: cluster `one` refers to endpoints `one`, which does not exist",
+        "warning: mesh.yaml:8:5: views[0].resources[0]: view `v`: cluster `two` refers to endpoints `two`, which does \
+         not exist",
+    ] {
+        assert!(said.lines().any(|found| found == line), "{line}\n{said}");
+    }
+    let (_, said) = validate(&content, &["--json"]).await;
+    let json: Value = serde_json::from_str(&said).unwrap();
+    let findings = json["configurations"][0]["findings"].as_array().unwrap();
+    for (message, line, path) in [
+        ("cluster `one` refers", 3, "resources[0]"),
+        ("view `v`: cluster `two` refers", 8, "views[0].resources[0]"),
+    ] {
+        let has = |finding: &&Value| {
+            let found = finding["message"].as_str();
+            found.is_some_and(|found| found.starts_with(message))
+        };
+        let finding = findings.iter().find(has).unwrap();
+        let place = [&finding["file"], &finding["line"], &finding["path"]];
+        assert_eq!(
+            place,
+            [&json!("mesh.yaml"), &json!(line), &json!(path)],
+            "{finding}"
+        );
+    }
+}
+
 /// K-09: a listener without an address is for node agents, so what they refuse is an error. A
 /// refusal of a resource that an Envoy may use is a note.
 #[tokio::test]

@@ -132,9 +132,13 @@ impl Checked {
         &self.desired.snapshot
     }
 
-    /// References to resources that do not exist, and what views add.
-    pub fn warnings(&self) -> Vec<String> {
-        self.translator().lost_references().collect()
+    /// References to resources that do not exist, and what views add, each with the place of its definition.
+    pub fn warnings(&self) -> Vec<ConfigError> {
+        let (translator, config) = (self.translator(), self.configuration.path());
+        let warnings = translator.lost_references();
+        warnings
+            .map(|warning| translator.placed(warning, config))
+            .collect()
     }
 
     /// The resources that gRPC clients refuse. It is an error if one can come to the resource, unless the resource

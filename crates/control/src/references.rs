@@ -27,7 +27,8 @@ pub(crate) use seen::Seen;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Dangling {
     rank: usize,
-    name: Arc<str>,
+    /// The resource that refers to the other.
+    pub(crate) key: ResourceKey,
     from: &'static str,
     nth: usize,
     to: String,
@@ -41,7 +42,8 @@ const NO_LIST: &str = "gRPC clients that do not read lists as resources (gRFC A9
 
 impl fmt::Display for Dangling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, from, to, .. } = self;
+        let Self { key, from, to, .. } = self;
+        let name = &key.name;
         write!(f, "{from} `{name}` refers to {to}, which does not exist")?;
         match self.effect {
             Some(effect) => write!(f, ": {effect}"),
@@ -195,7 +197,7 @@ fn lost_of(
     let lost = lost.filter(move |(_, reference)| !exists(&reference.to));
     lost.map(|(nth, reference)| Dangling {
         rank: reference.rank,
-        name: Arc::clone(&key.name),
+        key: key.clone(),
         from: reference.from,
         nth,
         to: format!("{} `{}`", reference.noun, reference.to.name),

@@ -5,6 +5,7 @@
 //! definitions that changed, and on those that refer to them.
 
 mod refused;
+mod warnings;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use crate::references::References;
 use crate::targets::Targets;
 use crate::translate::{self, Made, ResourceKey, Translated};
 use crate::views::{BaseOfViews, Layers, ServedView};
+pub(crate) use warnings::Warning;
 
 /// The rank of the files, which are the only source so far.
 const FILES: usize = 0;
@@ -76,7 +78,7 @@ pub struct Translator {
     refused: Vec<Refused>,
     layers: Layers,
     /// The warnings about views.
-    view_warnings: Vec<String>,
+    view_warnings: Vec<Warning>,
     work: Work,
 }
 
@@ -220,13 +222,9 @@ impl Translator {
         let refused = refused.flat_map(|of| of.problems(&mut locator));
         let forced = refused.map(|problem| format!("{problem}; it is served by force"));
         let forced: Vec<String> = forced.collect();
-        self.lost_references().chain(forced).collect()
-    }
-
-    /// The warnings, but for those about refused resources.
-    pub(crate) fn lost_references(&self) -> impl Iterator<Item = String> {
-        let dangling = self.references.dangling().map(|of| of.to_string());
-        dangling.chain(self.view_warnings.iter().cloned())
+        // They have no places, because a warning that moved in its file would look new.
+        let lost = self.lost_references().map(|warning| warning.to_string());
+        lost.chain(forced).collect()
     }
 
     /// The references between the resources of the last snapshot.

@@ -14,7 +14,7 @@ pub(super) struct Finding {
     pub(super) severity: Severity,
     /// The kind of client that refuses it; `None` if the control plane does.
     client: Option<ClientKind>,
-    file: Option<String>,
+    file: String,
     line: Option<u64>,
     column: Option<u64>,
     /// The path of the field from the root of the document.
@@ -56,15 +56,8 @@ impl Finding {
             };
             Self::new(severity, Some(ClientKind::Grpc), &problem)
         });
-        let warnings = checked.warnings().into_iter().map(|message| Self {
-            severity: Severity::Warning,
-            client: None,
-            file: None,
-            line: None,
-            column: None,
-            path: None,
-            message,
-        });
+        let warnings = checked.warnings().into_iter();
+        let warnings = warnings.map(|problem| Self::new(Severity::Warning, None, &problem));
         refused.chain(warnings).collect()
     }
 
@@ -76,7 +69,7 @@ impl Finding {
         Self {
             severity,
             client,
-            file: Some(problem.file.display().to_string()),
+            file: problem.file.display().to_string(),
             line: problem.at.map(|at| at.line),
             column: problem.at.map(|at| at.column),
             path: Some(problem.path.clone()).filter(|path| !path.is_empty()),
@@ -88,13 +81,11 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", severity(self.severity))?;
-        if let Some(file) = &self.file {
-            write!(f, "{}", output::printable(file))?;
-            if let (Some(line), Some(column)) = (self.line, self.column) {
-                write!(f, ":{line}:{column}")?;
-            }
-            f.write_str(": ")?;
+        f.write_str(&output::printable(&self.file))?;
+        if let (Some(line), Some(column)) = (self.line, self.column) {
+            write!(f, ":{line}:{column}")?;
         }
+        f.write_str(": ")?;
         if let Some(path) = &self.path {
             write!(f, "{}: ", output::printable(path))?;
         }

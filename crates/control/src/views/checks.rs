@@ -73,14 +73,15 @@ pub(super) fn of_view(view: &View, base: BaseOfViews<'_>) -> Vec<ConfigError> {
 }
 
 /// Services and resources that a view adds, because a wrong name would do the same.
-pub(super) fn warnings(view: &View, base: BaseOfViews<'_>) -> Vec<String> {
+pub(super) fn warnings(view: &View, base: BaseOfViews<'_>) -> Vec<ConfigError> {
     let services = view
         .services
         .iter()
         .filter_map(|Written { value, origin }| {
             let name = value.name();
             let is_new = base.service(name).is_none();
-            is_new.then(|| format!("{origin}: adds service `{name}`, which the base does not have"))
+            let message = || format!("adds service `{name}`, which the base does not have");
+            is_new.then(|| origin.error(message()))
         });
     let resources = view
         .resources
@@ -91,7 +92,8 @@ pub(super) fn warnings(view: &View, base: BaseOfViews<'_>) -> Vec<String> {
             let of_view = view.services.iter().any(|of| of.value.name() == value.name);
             let (name, url) = (&key.name, &key.type_url);
             let is_new = makers.next().is_none() && !of_view;
-            is_new.then(|| format!("{origin}: adds {url} `{name}`, which the base does not have"))
+            let message = || format!("adds {url} `{name}`, which the base does not have");
+            is_new.then(|| origin.error(message()))
         });
     services.chain(resources).collect()
 }

@@ -23,7 +23,7 @@ use crate::service::Service;
 use crate::service::patch::ServicePatch;
 use crate::targets::Targets;
 use crate::translate::{self, ResourceKey, Translated};
-use crate::translator::MadeByKey;
+use crate::translator::{MadeByKey, Warning};
 
 /// The base, as views see it.
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ pub(super) struct Layer {
     pub(super) services: Vec<Laid>,
     pub(super) overlay: Arc<Overlay>,
     errors: Vec<ConfigError>,
-    warnings: Vec<String>,
+    warnings: Vec<ConfigError>,
     is_due: bool,
     pub(super) door: DoorOfView,
 }
@@ -148,13 +148,14 @@ impl Layers {
 
     /// Facts about views that may be mistakes: what they add, and references to what they do not have. `base` is the
     /// snapshot below them, and `references` are its own.
-    pub(crate) fn warnings(&self, base: &Snapshot, references: &References) -> Vec<String> {
+    pub(crate) fn warnings(&self, base: &Snapshot, references: &References) -> Vec<Warning> {
         let layers = self.all.iter();
         let all = layers.flat_map(|layer| {
             let dangling = references.dangling_with(&layer.overlay, base).into_iter();
-            let name = &layer.view.name;
-            let dangling = dangling.map(move |of| format!("view `{name}`: {of}"));
-            layer.warnings.iter().cloned().chain(dangling)
+            let view = Arc::clone(&layer.view.name);
+            let dangling = dangling.map(move |of| Warning::Lost(Some(Arc::clone(&view)), of));
+            let own = layer.warnings.iter().cloned();
+            own.map(Warning::Placed).chain(dangling)
         });
         all.collect()
     }
