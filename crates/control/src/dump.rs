@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crowfly_xds::{Snapshot, SnapshotResource, TypeSnapshot};
+use crowfly_xds::{Snapshot, SnapshotResource, TypeSnapshot, spelled};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -73,7 +73,13 @@ enum Stage {
 
 impl Dump {
     /// The resources that `filter` selects; `None` if it names something that does not exist.
-    pub(crate) fn new(snapshot: Arc<Snapshot>, filter: Filter, last_reload: Value) -> Option<Self> {
+    pub(crate) fn new(
+        snapshot: Arc<Snapshot>,
+        mut filter: Filter,
+        last_reload: Value,
+    ) -> Option<Self> {
+        let name = filter.name.map(|name| spelled(name.into()));
+        filter.name = name.map(|name| name.to_string());
         let has_name = |of: &TypeSnapshot| match &filter.name {
             Some(name) => of.resources().contains_key(name),
             None => true,

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};
 use crowfly_source::yaml::{ConfigError, ConfigErrors};
-use crowfly_xds::{Snapshot, SnapshotResource};
+use crowfly_xds::{Snapshot, SnapshotResource, spelled};
 use envoy_types::pb::envoy::config::core::v3 as core;
 use envoy_types::pb::envoy::config::endpoint::v3 as endpoint;
 use envoy_types::pb::google::protobuf::{Any, UInt32Value};
@@ -101,7 +101,7 @@ fn duplicate(key: &ResourceKey, origin: &Origin, first: &Origin) -> ConfigError 
     ))
 }
 
-/// The type and the name of a resource.
+/// The type and the name of a resource. The name has the one spelling that all spellings of an `xdstp` name share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ResourceKey {
     pub(crate) name: Arc<str>,
@@ -119,6 +119,7 @@ impl ResourceKey {
         ];
         let known = KNOWN.into_iter().find(|known| *known == type_url);
         let type_url = known.map_or_else(|| Cow::Owned(type_url.to_owned()), Cow::Borrowed);
+        let name = spelled(name);
         Self { name, type_url }
     }
 }

@@ -37,6 +37,7 @@ pub use resolve::{
 pub use session::{Ending, EndingKind, Input, Protocol, Request, Session, SessionConfig, Want};
 pub use snapshot::{
     DuplicateName, NamedResources, Snapshot, SnapshotBuilder, SnapshotResource, TypeSnapshot,
+    spelled,
 };
 pub use subscription::{
     ClientNode, Delivery, DeltaSubscription, Held, RequestOutcome, Response, ServerHalf,

@@ -10,14 +10,16 @@ mod builder;
 mod changes;
 mod resources;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crowfly_model::names::canonical;
 use envoy_types::pb::google::protobuf::Any;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed, xxh3_128};
 
-pub use builder::{DuplicateName, SnapshotBuilder};
+pub use builder::{DuplicateName, SnapshotBuilder, spelled};
 use changes::Memo;
 pub(crate) use changes::changed_names;
 pub use resources::NamedResources;
@@ -98,9 +100,10 @@ impl Snapshot {
         self
     }
 
-    /// One resource.
+    /// One resource, by any spelling of its name.
     pub fn resource(&self, type_url: &str, name: &str) -> Option<&SnapshotResource> {
-        self.of(type_url)?.resources().get(name).map(AsRef::as_ref)
+        let name = canonical(name).unwrap_or(Cow::Borrowed(name));
+        self.of(type_url)?.resources().get(&name).map(AsRef::as_ref)
     }
 
     /// Every type that has resources, by type URL.

@@ -167,7 +167,13 @@ impl Draft {
 
 /// The one spelling of a name under which clients find it, whatever spelling they use (xRFC TP1). A
 /// malformed name stays as it is.
-fn spelled(name: Arc<str>) -> Arc<str> {
+///
+/// ```
+/// use crowfly_xds::spelled;
+///
+/// assert_eq!(&*spelled("xdstp://a/t/x?zone=1&env=prod".into()), "xdstp://a/t/x?env=prod&zone=1");
+/// ```
+pub fn spelled(name: Arc<str>) -> Arc<str> {
     match canonical(&name) {
         Ok(Cow::Owned(canonical)) => canonical.into(),
         Ok(Cow::Borrowed(_)) | Err(_) => name,
