@@ -365,6 +365,35 @@ fn bad_yaml() {
     insta::assert_snapshot!(errors("services: { name: payments }\n"), @"control.yaml:1:11: services: expected a list");
 }
 
+/// A secret that is not even YAML is not in the error.
+#[test]
+fn secrets_in_bad_yaml_are_not_told() {
+    for secret in [
+        "\"hidden",
+        "'hidden",
+        "a: hidden: b",
+        "@hidden",
+        "`hidden",
+        "%hidden",
+        "|hidden",
+        "[hidden",
+        "{ hidden",
+        "hidden\\n  hidden: b",
+        "!!int hidden",
+        "!!bool hidden",
+        "!!float hidden",
+        "!!binary hidden!",
+        "!!map hidden",
+    ] {
+        let text = format!(
+            "resources:\n- '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret\n  name: s\n  \
+             generic_secret:\n    secret: {secret}\n"
+        );
+        let told = errors(&text);
+        assert!(!told.contains("hidden"), "{secret}: {told}");
+    }
+}
+
 #[test]
 fn bad_resources() {
     let text = r#"
