@@ -13,6 +13,10 @@ use crate::limits::{Beyond, Limit, Limits};
 /// The bytes that a name takes besides its text: it is in several maps.
 const NAME_OVERHEAD: usize = 128;
 
+/// The bytes that a resource counts if a request asks for it without naming it, so that 4,096 of them are as much work as
+/// one request.
+const LISTED_BYTES: usize = 16;
+
 /// The longest time for which a client is not read. A request is never refused for its pace.
 const PATIENCE: Duration = Duration::MAX;
 
@@ -62,12 +66,24 @@ impl Conduct {
         self.node_bytes = node_bytes;
     }
 
+    /// Checks the number of names in the longest list of a request, before any of them is looked at.
+    ///
+    /// # Errors
+    /// It is more than a stream may hold.
+    pub(crate) fn check_names(&self, names: usize) -> Result<(), Beyond> {
+        let most = self.peer.limits().names;
+        if names > most {
+            return Err(Beyond::too_many_names(most, names));
+        }
+        Ok(())
+    }
+
     /// Checks what the stream holds after a request.
     ///
     /// # Errors
     /// It is more than a limit allows.
     pub(crate) fn check_held(&mut self, held: Held) -> Result<(), Beyond> {
-        let Limits { types, names, .. } = *self.peer.limits();
+        let types = self.peer.limits().types;
         if held.types > types {
             let text = format!(
                 "expected at most {types} types on a stream, got {}",
@@ -75,21 +91,16 @@ impl Conduct {
             );
             return Err(Beyond::new(Limit::Types, text));
         }
-        if held.names > names {
-            let text = format!(
-                "expected at most {names} names of a type on a stream, got {}",
-                held.names
-            );
-            return Err(Beyond::new(Limit::Names, text));
-        }
+        self.check_names(held.names)?;
         let names = held.bytes + held.all_names * NAME_OVERHEAD;
         self.held.set(names + self.node_bytes)
     }
 
-    /// Notes a request that the client made by itself. True if it was one too many for now, so that
-    /// the client is not read for a while.
-    pub(crate) fn requested(&mut self, bytes: usize, now: Instant) -> bool {
-        let until = self.peer.pace(bytes, PATIENCE, now);
+    /// Notes a request that the client made by itself, which asks for `listed` resources without naming them. True if it
+    /// was one too many for now, so that the client is not read for a while.
+    pub(crate) fn requested(&mut self, bytes: usize, listed: usize, now: Instant) -> bool {
+        let cost = bytes.saturating_add(listed.saturating_mul(LISTED_BYTES));
+        let until = self.peer.pace(cost, PATIENCE, now);
         self.paused_until = until.filter(|until| *until > now);
         self.paused_until.is_some()
     }
@@ -195,15 +206,27 @@ mod tests {
         });
         let start = Instant::now();
         conduct.read_on();
-        let free = (0..2_000).take_while(|_| !conduct.requested(10, start));
+        let free = (0..2_000).take_while(|_| !conduct.requested(10, 0, start));
         assert_eq!(free.count(), 1_000);
         let until = conduct.paused_until().unwrap();
         assert_eq!(until, start + Duration::from_millis(10));
         conduct.read_on();
         assert!(
-            conduct.requested(10, until),
+            conduct.requested(10, 0, until),
             "the next one has to wait, too"
         );
+    }
+
+    /// L-05: a short request for many resources counts by them, because it is as much work as a long one.
+    #[test]
+    fn a_request_for_everything_counts_by_the_resources() {
+        let mut conduct = conduct(Limits {
+            requests_per_second: 10,
+            ..Limits::default()
+        });
+        let start = Instant::now();
+        let free = (0..1_000).take_while(|_| !conduct.requested(10, 4 * 4_096, start));
+        assert_eq!(free.count(), 20);
     }
 
     /// L-07: a client that does not take a response is slow after a while, and too slow later.

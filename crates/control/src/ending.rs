@@ -90,7 +90,7 @@ pub(crate) fn too_large(status: &Status) -> Option<Beyond> {
             let text = status.message().to_owned();
             Some(Beyond::new(Limit::RequestBytes, text))
         }
-        // This may be what the account of the connection makes of it.
+        // This is what the account of the connection and the look at the bytes make of it.
         Code::ResourceExhausted => Beyond::of_status(status),
         _ => None,
     }

@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crowfly_control::{ControlPlane, Limits, Ports};
-use envoy_types::pb::envoy::config::core::v3::Node;
+use envoy_types::pb::envoy::config::core::v3::{Extension, Node};
 use envoy_types::pb::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+    ResourceLocator,
 };
 use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use envoy_types::pb::envoy::service::load_stats::v3::load_reporting_service_client::LoadReportingServiceClient;
@@ -658,4 +659,33 @@ fn memory_is_bounded() {
         });
     });
     assert!(held.bytes_max < 120 << 20, "{held:?}");
+}
+
+/// L-08: lists of small elements are refused before they are decoded, and the client is told.
+#[tokio::test]
+async fn a_node_of_endless_lists_is_not_decoded() {
+    let plane = plane(&honest(), Limits::default()).await;
+    let hostile = Hostile::open(plane.listen_addr()).await;
+    let mut request = subscribe([]);
+    request.node.as_mut().unwrap().extensions = vec![Extension::default(); 10_000];
+    hostile.send(request).await;
+    let status = hostile.end().await;
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+    let told = "limit request_bytes: expected at most 524288 bytes of node";
+    assert!(status.message().starts_with(told), "{status}");
+    honest_client_is_served(&plane).await;
+}
+
+/// P-34: names with parameters are not served, and the client is told the field.
+#[tokio::test]
+async fn names_with_parameters_are_refused() {
+    let plane = plane(&honest(), Limits::default()).await;
+    let hostile = Hostile::open(plane.listen_addr()).await;
+    let mut request = subscribe([]);
+    request.resource_locators_subscribe = vec![ResourceLocator::default()];
+    hostile.send(request).await;
+    let status = hostile.end().await;
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    let told = "resource_locators_subscribe: not supported, expected names without parameters";
+    assert_eq!(status.message(), told);
 }

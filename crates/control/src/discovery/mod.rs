@@ -10,6 +10,7 @@ mod idle;
 mod requests;
 mod slot;
 mod stream;
+mod wire;
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -33,6 +34,7 @@ use crate::store::Store;
 use body::Responses;
 use requests::Requests;
 use stream::Stream;
+use wire::Fields;
 
 /// The names of a discovery service.
 pub(crate) trait Discovery: Send + Sync + 'static {
@@ -116,7 +118,7 @@ impl Streams {
         request: http::Request<Body>,
     ) -> http::Response<Body>
     where
-        H: ServerHalf<Request: Message + Default> + Send + 'static,
+        H: ServerHalf<Request: Message + Default + Fields> + Send + 'static,
     {
         if let Err(status) = check_encoding(request.headers()) {
             return status.into_http();
@@ -125,8 +127,8 @@ impl Streams {
             Ok(admitted) => admitted,
             Err(status) => return status.into_http(),
         };
-        let most = admitted.peer.limits().request_bytes;
-        let requests = Requests::new(request.into_body(), most, admitted.peer.share());
+        let peer = &admitted.peer;
+        let requests = Requests::new(request.into_body(), peer.limits(), peer.share());
         let client = self.clients.open::<H>(protocol, admitted.peer.clone());
         let (responses, body) = Responses::channel();
         let seat = Seat::new(&self.store);

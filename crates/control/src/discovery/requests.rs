@@ -14,7 +14,9 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use super::wire::{self, Fields};
 use crate::incoming::Share;
+use crate::limits::Limits;
 
 /// The bytes before each message: a byte that says it is not compressed, and its length.
 const HEAD: usize = 5;
@@ -25,6 +27,8 @@ pub(super) struct Requests<R> {
     body: Body,
     /// The most bytes of a request.
     most: usize,
+    /// The most names in a list of a request.
+    names: usize,
     /// The part of the newest data that was not read.
     data: Bytes,
     /// The beginning of a message, with its head.
@@ -34,12 +38,13 @@ pub(super) struct Requests<R> {
     of: PhantomData<fn() -> R>,
 }
 
-impl<R: Message + Default> Requests<R> {
-    /// The requests in a body, of which each has at most `most` bytes.
-    pub(super) fn new(body: Body, most: usize, share: Share) -> Self {
+impl<R: Message + Default + Fields> Requests<R> {
+    /// The requests in a body, each of which is within these limits.
+    pub(super) fn new(body: Body, limits: &Limits, share: Share) -> Self {
         Self {
             body,
-            most,
+            most: limits.request_bytes,
+            names: limits.names,
             data: Bytes::new(),
             partial: Vec::new(),
             share,
@@ -86,7 +91,7 @@ impl<R: Message + Default> Requests<R> {
             && let Some(length) = self.length(&self.data)?
             && self.data.len() >= length
         {
-            let request = decode(&self.data[HEAD..length]);
+            let request = self.decode(&self.data[HEAD..length]);
             self.data.advance(length);
             if self.data.is_empty() {
                 // An empty part would hold the whole of its buffer.
@@ -102,7 +107,7 @@ impl<R: Message + Default> Requests<R> {
             self.share.set(held).map_err(|beyond| beyond.status())?;
             self.partial.extend_from_slice(&now);
             if self.length(&self.partial)? == Some(self.partial.len()) {
-                let request = decode(&self.partial[HEAD..]);
+                let request = self.decode(&self.partial[HEAD..]);
                 self.partial = Vec::new();
                 // Less is never too much.
                 self.share.set(0).ok();
@@ -130,10 +135,11 @@ impl<R: Message + Default> Requests<R> {
         }
         Ok(Some(HEAD.saturating_add(length)))
     }
-}
 
-fn decode<R: Message + Default>(bytes: &[u8]) -> Result<R, Status> {
-    R::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+    fn decode(&self, bytes: &[u8]) -> Result<R, Status> {
+        wire::check::<R>(bytes, self.names)?;
+        R::decode(bytes).map_err(|error| Status::internal(error.to_string()))
+    }
 }
 
 #[cfg(test)]
@@ -141,12 +147,19 @@ mod tests {
     use std::collections::VecDeque;
     use std::convert::Infallible;
 
+    use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
     use http_body::Frame;
     use proptest::prelude::*;
 
+    use super::super::wire::Field;
     use super::*;
     use crate::incoming::test_peer;
-    use crate::limits::Limits;
+
+    impl Fields for String {
+        fn field(_: u32) -> Field {
+            Field::Plain
+        }
+    }
 
     /// A body of these frames.
     struct Frames(VecDeque<Bytes>);
@@ -175,8 +188,8 @@ mod tests {
 
     fn requests(bytes: &[u8], cut: usize, limits: Limits) -> Requests<String> {
         let frames = bytes.chunks(cut).map(Bytes::copy_from_slice).collect();
-        let most = limits.request_bytes;
-        Requests::new(Body::new(Frames(frames)), most, test_peer(limits).share())
+        let body = Body::new(Frames(frames));
+        Requests::new(body, &limits, test_peer(limits.clone()).share())
     }
 
     async fn all(mut requests: Requests<String>) -> Result<Vec<String>, Status> {
@@ -232,6 +245,30 @@ mod tests {
         }
     }
 
+    /// L-08: 4 MiB of elements of two bytes, of a node or of names, would become hundreds of megabytes.
+    #[test]
+    fn endless_lists_take_little_memory() {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+        // `node.extensions` in a node of nearly 4 MiB, and `resource_names_subscribe`.
+        let extensions = b"\x4a\x00".repeat((4 << 20) / 2 - 100);
+        let mut node = vec![0x0a];
+        prost::encoding::encode_varint(length(&extensions).into(), &mut node);
+        node.extend(extensions);
+        for request in [node, b"\x1a\x00".repeat(2 << 20)] {
+            let head = [&[0][..], &length(&request).to_be_bytes()].concat();
+            let body = Body::new(Frames([Bytes::from([head, request].concat())].into()));
+            let peer = test_peer(Limits::default());
+            let mut requests =
+                Requests::<DeltaDiscoveryRequest>::new(body, peer.limits(), peer.share());
+            let mut refused = None;
+            let measured = allocation_counter::measure(|| {
+                refused = Some(run(requests.next()).map(|_| ()).unwrap_err().code());
+            });
+            assert_eq!(refused, Some(Code::ResourceExhausted));
+            assert!(measured.bytes_max < 1 << 20, "{measured:?}");
+        }
+    }
+
     /// L-08: the beginning of a request counts for what may be held for the client, until the request was read.
     #[test]
     fn half_a_request_is_on_the_account() {
@@ -250,7 +287,8 @@ mod tests {
 
         let peer = test_peer(limits);
         let frames = few.chunks(10).map(Bytes::copy_from_slice).collect();
-        let mut requests = Requests::<String>::new(Body::new(Frames(frames)), 100, peer.share());
+        let body = Body::new(Frames(frames));
+        let mut requests = Requests::<String>::new(body, peer.limits(), peer.share());
         let mut other = peer.share();
         run(requests.next()).unwrap().unwrap();
         assert_eq!(

@@ -10,7 +10,7 @@ use crowfly_xds::{ClientNode, RequestOutcome, Response, ServerHalf, StreamSettin
 use envoy_types::pb::envoy::config::core::v3::Node;
 use prost::Message;
 use tokio::sync::watch;
-use tonic::Status;
+use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use crate::admission::Admitted;
@@ -22,6 +22,7 @@ use crate::seat::Seat;
 
 use super::body::Sender;
 use super::requests::Requests;
+use super::wire::Fields;
 
 /// The largest message that gRPC clients take if nothing else is set. A client that is sent more
 /// ends the stream, and would be sent the same again.
@@ -45,7 +46,7 @@ pub(super) struct Stream<H> {
     too_large: BTreeSet<String>,
 }
 
-impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
+impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
     pub(super) fn new(
         client: ClientHandle<H>,
         seat: Seat,
@@ -190,6 +191,10 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
         let Some(half) = half else {
             return Ok(());
         };
+        if let Err(beyond) = self.conduct.check_names(H::names_in(&request)) {
+            drop(talk);
+            return Err(self.refused(&beyond));
+        }
         half.handle_time(now);
         let had_node = half.node().is_some();
         let nonce = H::nonce_in(&request).to_owned();
@@ -198,12 +203,12 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
             self.conduct.introduced(node.encoded_len());
         }
         let within = self.conduct.check_held(half.held());
-        let is_own = !half.was_answer_alone();
+        let (is_own, listed) = (!half.was_answer_alone(), half.listed());
         ledger.received(&outcome, &nonce, half, now);
         drop(talk);
         self.log(&outcome);
         within.map_err(|beyond| self.refused(&beyond))?;
-        if is_own && self.conduct.requested(bytes, now) {
+        if is_own && self.conduct.requested(bytes, listed, now) {
             self.reached(
                 Limit::RequestsPerSecond,
                 "it is read more slowly: too many requests",
@@ -217,6 +222,7 @@ impl<H: ServerHalf<Request: Message + Default>> Stream<H> {
     fn unread(&self, status: &Status) -> End {
         match too_large(status) {
             Some(beyond) => End::Ours(self.refused(&beyond)),
+            None if status.code() == Code::InvalidArgument => End::Ours(status.clone()),
             None => End::broken(status),
         }
     }

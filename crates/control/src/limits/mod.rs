@@ -153,15 +153,23 @@ impl Beyond {
         Self { limit, text }
     }
 
+    /// A type with `got` names on a stream that may have `most`.
+    pub(crate) fn too_many_names(most: usize, got: usize) -> Self {
+        let text = format!("expected at most {most} names of a type on a stream, got {got}");
+        Self::new(Limit::Names, text)
+    }
+
     /// The status for the client.
     pub(crate) fn status(&self) -> Status {
         Status::resource_exhausted(format!("limit {}: {}", self.limit, self.text))
     }
 
-    /// The account of a connection that a status tells of.
+    /// The limit of a message that a status tells of, because the message was refused before it was read.
     pub(crate) fn of_status(status: &Status) -> Option<Self> {
-        let limit = Limit::HeldBytes;
-        let text = status.message().strip_prefix(&format!("limit {limit}: "))?;
-        Some(Self::new(limit, text.to_owned()))
+        let of_messages = [Limit::HeldBytes, Limit::Names, Limit::RequestBytes];
+        of_messages.into_iter().find_map(|limit| {
+            let text = status.message().strip_prefix(&format!("limit {limit}: "))?;
+            Some(Self::new(limit, text.to_owned()))
+        })
     }
 }

@@ -17,7 +17,7 @@ use super::interest::{Batch, Interest};
 use super::response::Response;
 use super::types::Types;
 use super::{
-    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, WILDCARD, Wanted, Wish,
+    Held, ORDER, REMOVED_LAST, RequestOutcome, ServerHalf, StreamSettings, Wanted, Wish,
     endpoints_of, shared_type_url,
 };
 use crate::session::Protocol;
@@ -39,6 +39,8 @@ pub struct DeltaSubscription {
     early_clusters: EarlyClusters,
     responses: u64,
     was_answer_alone: bool,
+    /// The number of resources that the wildcards of the last request stand for.
+    listed: usize,
     /// The time that the driver told last; `None` without a clock.
     now: Option<Instant>,
 }
@@ -59,6 +61,7 @@ impl DeltaSubscription {
             early_clusters: EarlyClusters::default(),
             responses: 0,
             was_answer_alone: false,
+            listed: 0,
             now: None,
         }
     }
@@ -158,12 +161,8 @@ impl DeltaSubscription {
         let unsubscribe = &request.resource_names_unsubscribe;
         // A name in both lists ends up subscribed to, because sending too much is safer than too
         // little.
-        for name in unsubscribe {
-            interest.unsubscribe(name, available);
-        }
-        for name in subscribe {
-            interest.subscribe(name, available);
-        }
+        self.listed = interest.unsubscribe(unsubscribe, available);
+        self.listed += interest.subscribe(subscribe, available);
         if !first {
             return false;
         }
@@ -171,7 +170,7 @@ impl DeltaSubscription {
         if subscribe.is_empty() && unsubscribe.is_empty() && legacy_wildcard {
             // An empty first request is the old form of the wildcard, from before `*`. Only an
             // unsubscribe of `*` ends it.
-            interest.subscribe(WILDCARD, available);
+            self.listed = interest.subscribe_to_all(available);
         }
         interest.continue_from(request.initial_resource_versions);
         if type_url == Endpoints::TYPE_URL {
@@ -256,6 +255,10 @@ impl ServerHalf for DeltaSubscription {
         self.was_answer_alone
     }
 
+    fn listed(&self) -> usize {
+        self.listed
+    }
+
     fn held(&self) -> Held {
         self.types.held()
     }
@@ -298,6 +301,13 @@ impl ServerHalf for DeltaSubscription {
 
     fn nonce_in(request: &DeltaDiscoveryRequest) -> &str {
         &request.response_nonce
+    }
+
+    fn names_in(request: &DeltaDiscoveryRequest) -> usize {
+        let subscribe = request.resource_names_subscribe.len();
+        let unsubscribe = request.resource_names_unsubscribe.len();
+        let has = request.initial_resource_versions.len();
+        subscribe.max(unsubscribe).max(has)
     }
 
     fn type_of(request: &mut DeltaDiscoveryRequest) -> &mut String {

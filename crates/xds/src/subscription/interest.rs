@@ -98,13 +98,27 @@ impl Interest {
         }
     }
 
+    /// Subscribes to the names of a request, and returns the number of resources that a wildcard among them stands for.
+    /// They are listed once, because a request of a few kilobytes may repeat the wildcard thousands of times.
+    pub(super) fn subscribe(
+        &mut self,
+        names: &[String],
+        available: Option<&TypeSnapshot>,
+    ) -> usize {
+        let mut listed = 0;
+        if names.iter().any(|name| name == WILDCARD) {
+            listed = self.subscribe_to_all(available);
+        }
+        for name in names.iter().filter(|name| *name != WILDCARD) {
+            self.subscribe_to(name, available);
+        }
+        listed
+    }
+
     /// Subscribes to a name. A name that is already subscribed to is sent again, because the client
     /// may have forgotten it (xDS protocol: Subscribing to Resources).
-    pub(super) fn subscribe(&mut self, name: &str, available: Option<&TypeSnapshot>) {
+    fn subscribe_to(&mut self, name: &str, available: Option<&TypeSnapshot>) {
         let resources = available.map(TypeSnapshot::resources);
-        if name == WILDCARD {
-            return self.subscribe_to_all(resources);
-        }
         let name = same_spelling(name);
         let shared = resources.and_then(|resources| resources.get_key_value(&name));
         let name = shared.map_or_else(|| Arc::from(&*name), |(name, _)| Arc::clone(name));
@@ -118,7 +132,9 @@ impl Interest {
         }
     }
 
-    fn subscribe_to_all(&mut self, resources: Option<&NamedResources>) {
+    /// Subscribes to all resources, and returns their number.
+    pub(super) fn subscribe_to_all(&mut self, available: Option<&TypeSnapshot>) -> usize {
+        let resources = available.map(TypeSnapshot::resources);
         self.unanswered = true;
         let lingering = mem::take(&mut self.lingering);
         for name in resources.into_iter().flat_map(NamedResources::keys) {
@@ -137,15 +153,31 @@ impl Interest {
             }
         }
         self.wildcard = true;
+        resources.map_or(0, NamedResources::len)
+    }
+
+    /// Ends the subscriptions to the names of a request, and returns the number of resources that a wildcard among them
+    /// stood for.
+    pub(super) fn unsubscribe(
+        &mut self,
+        names: &[String],
+        available: Option<&TypeSnapshot>,
+    ) -> usize {
+        let mut listed = 0;
+        for name in names {
+            if name == WILDCARD {
+                listed += self.unsubscribe_from_all(available);
+            } else {
+                self.unsubscribe_from(name, available);
+            }
+        }
+        listed
     }
 
     /// Ends a subscription; a name that is not subscribed to is ignored. If a wildcard is still
     /// subscribed to, the client is sent the resource, or told that it does not exist. Otherwise it
     /// could not know whether to keep it (xDS protocol: Unsubscribing from Resources).
-    pub(super) fn unsubscribe(&mut self, name: &str, available: Option<&TypeSnapshot>) {
-        if name == WILDCARD {
-            return self.unsubscribe_from_all(available);
-        }
+    fn unsubscribe_from(&mut self, name: &str, available: Option<&TypeSnapshot>) {
         let Some((name, ())) = self.names.remove_entry(&*same_spelling(name)) else {
             return;
         };
@@ -167,9 +199,12 @@ impl Interest {
         }
     }
 
-    fn unsubscribe_from_all(&mut self, available: Option<&TypeSnapshot>) {
-        if self.wildcard && !self.in_flight.is_empty() {
-            let resources = available.map(TypeSnapshot::resources);
+    fn unsubscribe_from_all(&mut self, available: Option<&TypeSnapshot>) -> usize {
+        if !self.wildcard {
+            return 0;
+        }
+        let resources = available.map(TypeSnapshot::resources);
+        if !self.in_flight.is_empty() {
             let existing = resources.into_iter().flat_map(NamedResources::keys);
             let all = existing.chain(self.differs.keys());
             let unwanted = all.filter(|name| !self.names.contains_key(*name));
@@ -182,6 +217,7 @@ impl Interest {
         self.pending.retain(|name, _| names.contains_key(name));
         self.gone.retain(|name, ()| names.contains_key(name));
         self.differs.retain(|name, _| names.contains_key(name));
+        resources.map_or(0, NamedResources::len)
     }
 
     /// Notes that these resources are no longer those of `old`.

@@ -71,6 +71,9 @@ pub trait ServerHalf {
     /// True if the last request did nothing but answer a response, and was the first to answer it.
     /// There are no more of these than responses, so a server need not limit them.
     fn was_answer_alone(&self) -> bool;
+    /// The number of resources that the last request makes the server look at although it did not name them, because it
+    /// asked for all. Its bytes say nothing about that work, so a server may limit it by this number.
+    fn listed(&self) -> usize;
     /// The amount that the stream holds because the client asked for it.
     fn held(&self) -> Held;
     /// The wish of the client for a type; `None` if it did not ask for the type.
@@ -96,6 +99,8 @@ pub trait ServerHalf {
     fn node_in(request: &Self::Request) -> Option<&Node>;
     /// The nonce of the response that a request answers; empty if it answers none.
     fn nonce_in(request: &Self::Request) -> &str;
+    /// The number of names in the longest list of a request.
+    fn names_in(request: &Self::Request) -> usize;
     /// The type that a request is about.
     fn type_of(request: &mut Self::Request) -> &mut String;
 }

@@ -45,6 +45,8 @@ pub struct Subscription {
     types: Types<Interest>,
     responses: u64,
     was_answer_alone: bool,
+    /// The number of resources that the wildcard of the last request stands for.
+    listed: usize,
     /// The time that the driver told last; `None` without a clock.
     now: Option<Instant>,
 }
@@ -74,6 +76,7 @@ impl Subscription {
             types: Types::default(),
             responses: 0,
             was_answer_alone: false,
+            listed: 0,
             now: None,
         }
     }
@@ -89,6 +92,7 @@ impl Subscription {
             self.node = request.node.map(ClientNode::new);
         }
         self.was_answer_alone = false;
+        self.listed = 0;
         let legacy_wildcard = self.settings.has_legacy_wildcard(&request.type_url);
         let available = self.snapshot.of(&request.type_url);
         let type_url = shared_type_url(&request.type_url);
@@ -109,6 +113,7 @@ impl Subscription {
         // A NACK may change the names too, so they are taken from every request.
         let has_changed = interest.set_names(request.resource_names, legacy_wildcard, available);
         self.was_answer_alone = is_first_answer && !has_changed;
+        self.listed = interest.listed(available);
         match request.error_detail {
             Some(error) => RequestOutcome::Nack {
                 type_url: request.type_url,
@@ -315,6 +320,10 @@ impl ServerHalf for Subscription {
         self.was_answer_alone
     }
 
+    fn listed(&self) -> usize {
+        self.listed
+    }
+
     fn held(&self) -> Held {
         self.types.held()
     }
@@ -357,6 +366,10 @@ impl ServerHalf for Subscription {
 
     fn nonce_in(request: &DiscoveryRequest) -> &str {
         &request.response_nonce
+    }
+
+    fn names_in(request: &DiscoveryRequest) -> usize {
+        request.resource_names.len()
     }
 
     fn type_of(request: &mut DiscoveryRequest) -> &mut String {

@@ -18,6 +18,15 @@ fn served() -> Arc<Snapshot> {
     Resources::new().with(endpoints("a")).snapshot()
 }
 
+fn many_served() -> Arc<Snapshot> {
+    let mut builder = Snapshot::builder();
+    for index in 0..CHANGES {
+        let name = format!("service-{index}");
+        builder.set(name.as_str(), endpoints(&name).any());
+    }
+    Arc::new(builder.build())
+}
+
 fn long_name(index: usize) -> String {
     format!("{index:08}-{}", "x".repeat(1 << 20))
 }
@@ -96,12 +105,7 @@ fn client_that_refuses_everything_is_answered_once_for_each_change() {
 /// A stream that has all of ten thousand resources holds nothing of its own for them.
 #[test]
 fn wildcard_in_delta_holds_no_state_for_what_it_was_sent() {
-    let mut builder = Snapshot::builder();
-    for index in 0..CHANGES {
-        let name = format!("service-{index}");
-        builder.set(name.as_str(), endpoints(&name).any());
-    }
-    let snapshot = Arc::new(builder.build());
+    let snapshot = many_served();
     let mut stream = None;
     let held = allocation_counter::measure(|| {
         let mut server = DeltaSubscription::new(snapshot);
@@ -241,4 +245,51 @@ fn answers_are_told_from_requests_of_the_clients_own() {
     let second = delta.poll_response().unwrap().nonce().to_owned();
     delta.handle_request(ask(&["b"], &second));
     assert!(!delta.was_answer_alone());
+}
+
+/// L-05: a request that repeats a wildcard twenty thousand times lists the resources once, because it is only 60 kB.
+#[test]
+fn repeated_wildcard_lists_everything_once() {
+    let stars = vec!["*".to_owned(); 2 * CHANGES];
+    let request = |subscribe: &[String], unsubscribe: &[String]| DeltaDiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: subscribe.to_vec(),
+        resource_names_unsubscribe: unsubscribe.to_vec(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let mut delta = DeltaSubscription::new(many_served());
+    delta.handle_request(request(&stars, &stars));
+    assert_eq!(delta.listed(), CHANGES);
+    delta.handle_request(request(&stars, &stars));
+    assert_eq!(delta.listed(), 2 * CHANGES, "it is left and listed again");
+    delta.handle_request(request(&[], &stars));
+    assert_eq!(delta.listed(), CHANGES);
+    for names in [["a".to_owned()], ["*".to_owned()]] {
+        delta.handle_request(request(&[], &names));
+        assert_eq!(delta.listed(), 0, "{names:?}");
+    }
+}
+
+/// L-05: a few bytes beside a wildcard make the server compare all resources, and the server half says so.
+#[test]
+fn changes_beside_a_wildcard_are_told_to_list_everything() {
+    let ask = |names: &[&str], nonce: &str| DiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names: names.iter().map(ToString::to_string).collect(),
+        response_nonce: nonce.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    let mut sotw = Subscription::new(many_served());
+    sotw.handle_request(ask(&["*"], ""));
+    assert_eq!(sotw.listed(), CHANGES);
+    let nonce = sotw.poll_response().unwrap().nonce().to_owned();
+    for (names, nonce, listed) in [
+        (&["*"][..], "stale", 0),
+        (&["*"], &nonce, 0),
+        (&["*", "x"], &nonce, CHANGES),
+    ] {
+        sotw.handle_request(ask(names, nonce));
+        assert_eq!(sotw.listed(), listed, "{names:?} {nonce}");
+        assert_eq!(sotw.poll_response(), None);
+    }
 }

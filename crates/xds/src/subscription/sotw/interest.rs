@@ -176,10 +176,11 @@ impl Interest {
         }
         let wildcard = means_all || named.contains_key(WILDCARD);
         let has_changed = wildcard != self.wildcard || named != self.names;
-        if has_changed {
-            self.pending = Pending::All;
-            self.name_bytes = named.keys().map(|name| name.len()).sum();
+        if !has_changed {
+            return false;
         }
+        self.pending = Pending::All;
+        self.name_bytes = named.keys().map(|name| name.len()).sum();
         self.wildcard = wildcard;
         self.names = named;
         let (wildcard, names) = (self.wildcard, &self.names);
@@ -190,7 +191,14 @@ impl Interest {
         self.leaving.retain(|name, _| is_wanted(name));
         self.told_missing
             .retain(|name, ()| names.contains_key(name));
-        has_changed
+        true
+    }
+
+    /// The number of resources that a wildcard makes the next response look at.
+    pub(super) fn listed(&self, available: Option<&TypeSnapshot>) -> usize {
+        let lists_all = self.wildcard && matches!(self.pending, Pending::All);
+        let available = available.filter(|_| lists_all);
+        available.map_or(0, |of| of.resources().len())
     }
 
     /// Sends `name` again although it has not changed, if it was sent.
