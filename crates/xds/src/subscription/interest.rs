@@ -41,6 +41,10 @@ pub(super) struct Interest {
     /// until it was told what became of them, because the names may be inventions.
     claims: usize,
     claimed_bytes: usize,
+    /// The names that no resource had when the client unsubscribed from them, and their bytes. They count until it was
+    /// told that there is none, which a wildcard makes necessary, because it may invent one after the other.
+    left: SortedSet<Arc<str>>,
+    left_bytes: usize,
     /// The version that the client was sent or said it has, of each wanted name of which that is
     /// not the version in the snapshot. `None` means that the client has no such resource. Refused
     /// versions count as sent, so that they are not sent again.
@@ -127,6 +131,9 @@ impl Interest {
             self.differs.insert(Arc::clone(&name), None);
         }
         let bytes = name.len();
+        if self.left.remove(&name).is_some() {
+            self.left_bytes -= bytes;
+        }
         if self.names.add(name) {
             self.name_bytes += bytes;
         }
@@ -182,13 +189,17 @@ impl Interest {
             return;
         };
         self.name_bytes -= name.len();
+        let is_there = || available.is_some_and(|of| of.resources().contains_key(&name));
         if self.wildcard {
             self.look_at(&name, Reason::Asked);
+            if !is_there() {
+                self.left_bytes += name.len();
+                self.left.add(name);
+            }
             return;
         }
         self.pending.remove(&name);
         self.gone.remove(&name);
-        let is_there = || available.is_some_and(|of| of.resources().contains_key(&name));
         let was_sent = self
             .differs
             .remove(&name)
@@ -206,7 +217,9 @@ impl Interest {
         let resources = available.map(TypeSnapshot::resources);
         if !self.in_flight.is_empty() {
             let existing = resources.into_iter().flat_map(NamedResources::keys);
-            let all = existing.chain(self.differs.keys());
+            // Names of which the client has nothing are not kept, because it could invent any number.
+            let sent = self.differs.iter().filter(|(_, has)| has.is_some());
+            let all = existing.chain(sent.map(|(name, _)| name));
             let unwanted = all.filter(|name| !self.names.contains_key(*name));
             self.lingering
                 .extend(unwanted.map(|name| (Arc::clone(name), ())));
@@ -217,6 +230,9 @@ impl Interest {
         self.pending.retain(|name, _| names.contains_key(name));
         self.gone.retain(|name, ()| names.contains_key(name));
         self.differs.retain(|name, _| names.contains_key(name));
+        // Without a wildcard there is nothing to tell of them.
+        self.forget_left();
+        self.settle();
         resources.map_or(0, NamedResources::len)
     }
 
@@ -297,7 +313,7 @@ impl Interest {
         if !removals_wait {
             batch.removed = self.drain_gone();
         }
-        self.settle_claims();
+        self.settle();
         // Envoy's start waits for the first answer to a wildcard, even if that is "nothing".
         let first_answer = self.unanswered && self.gone.is_empty();
         // Otherwise the removals are sent later in a response of their own, which answers it.
@@ -359,6 +375,7 @@ impl Interest {
         if self.in_flight.is_empty() {
             self.in_flight = VecDeque::new();
             self.lingering = SortedSet::default();
+            self.settle();
         }
         Some(version)
     }
@@ -387,13 +404,23 @@ impl Interest {
             self.differs.remove(&name);
             names.push(name);
         }
-        self.settle_claims();
+        self.settle();
         names
     }
 
-    /// Forgets the claims of the client once it was told of all of them.
-    fn settle_claims(&mut self) {
-        if self.pending.is_empty() && self.gone.is_empty() {
+    fn forget_left(&mut self) {
+        self.left = SortedSet::default();
+        self.left_bytes = 0;
+    }
+
+    /// Forgets the names that count until the client was told of them, once it was told of all. A claim may linger longer,
+    /// because the client need not have the resources that it says it has.
+    fn settle(&mut self) {
+        if !self.pending.is_empty() || !self.gone.is_empty() {
+            return;
+        }
+        self.forget_left();
+        if self.lingering.is_empty() {
             self.claims = 0;
             self.claimed_bytes = 0;
         }
@@ -402,8 +429,9 @@ impl Interest {
 
 impl Interested for Interest {
     fn held(&self) -> (usize, usize) {
-        let names = self.names.len().max(self.claims);
-        (names, self.name_bytes + self.claimed_bytes)
+        let names = self.names.len().max(self.claims) + self.left.len();
+        let bytes = self.name_bytes + self.claimed_bytes + self.left_bytes;
+        (names, bytes)
     }
 
     fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {

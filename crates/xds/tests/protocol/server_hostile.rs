@@ -174,6 +174,12 @@ fn what_a_delta_stream_holds_is_counted() {
     while server.poll_response().is_some() {}
     assert_eq!(server.held(), held(1, 2, 5));
     server.handle_request(request(&[], &["abc", "abc"]));
+    assert_eq!(
+        server.held(),
+        held(1, 2, 5),
+        "it is told that there is none"
+    );
+    while server.poll_response().is_some() {}
     assert_eq!(server.held(), held(1, 1, 2));
     server.handle_request(DeltaDiscoveryRequest {
         type_url: "type.googleapis.com/x.Y".to_owned(),
@@ -292,4 +298,77 @@ fn changes_beside_a_wildcard_are_told_to_list_everything() {
         assert_eq!(sotw.listed(), listed, "{names:?} {nonce}");
         assert_eq!(sotw.poll_response(), None);
     }
+}
+
+/// L-08: names that a client invents and leaves beside a wildcard count until it was told that they do not exist.
+#[test]
+fn names_that_were_left_beside_a_wildcard_count_until_they_are_told() {
+    let request = |subscribe: String, unsubscribe: String| DeltaDiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: vec![subscribe],
+        resource_names_unsubscribe: vec![unsubscribe],
+        ..DeltaDiscoveryRequest::default()
+    };
+    let name = |index: usize| format!("{index:08}-{}", "x".repeat(1_015));
+    let mut server = DeltaSubscription::new(served());
+    let held = |server: &DeltaSubscription| (server.held().names, server.held().bytes);
+    let is_counted = |rounds| {
+        let mut server = DeltaSubscription::new(served());
+        server.handle_request(request("*".to_owned(), String::new()));
+        let taken = allocation_counter::measure(|| {
+            for index in 0..rounds {
+                server.handle_request(request(name(index + 1), name(index)));
+            }
+        });
+        let counted = i64::try_from(server.held().bytes).unwrap();
+        (counted * 2 > taken.bytes_current)
+            .then_some(())
+            .ok_or(taken)
+    };
+    assert!(is_counted(1_000).is_ok(), "{:?}", is_counted(1_000));
+
+    server.handle_request(request("*".to_owned(), String::new()));
+    while server.poll_response().is_some() {}
+    for index in 0..1_000 {
+        server.handle_request(request(name(index + 1), name(index)));
+    }
+    assert_eq!(held(&server), (1_000, 1_000 << 10));
+    // Names that are taken up again are counted once, and those of resources are not.
+    for index in 1..500 {
+        server.handle_request(request(name(index), String::new()));
+    }
+    server.handle_request(request("a".to_owned(), String::new()));
+    server.handle_request(request(name(1), "a".to_owned()));
+    assert_eq!(held(&server), (1_000, 1_000 << 10));
+    while server.poll_response().is_some() {}
+    assert_eq!(held(&server), (500, 500 << 10));
+}
+
+/// L-08: a client that goes from a wildcard to invented names and back again leaves none of them behind.
+#[test]
+fn names_that_never_were_resources_do_not_linger() {
+    let mut server = DeltaSubscription::new(served());
+    let mut ask = |subscribe: &[&str], unsubscribe: &[&str]| {
+        server.handle_request(DeltaDiscoveryRequest {
+            type_url: Endpoints::TYPE_URL.to_owned(),
+            resource_names_subscribe: subscribe.iter().map(ToString::to_string).collect(),
+            resource_names_unsubscribe: unsubscribe.iter().map(ToString::to_string).collect(),
+            ..DeltaDiscoveryRequest::default()
+        });
+        // It never answers, and reads one response.
+        if subscribe == ["a"] {
+            server.poll_response().unwrap();
+        }
+    };
+    ask(&["a"], &[]);
+    let held = allocation_counter::measure(|| {
+        for index in 0..1_000 {
+            let name = format!("{index:08}-{}", "x".repeat(1_015));
+            ask(&[&name], &[]);
+            ask(&["*"], &[]);
+            ask(&[], &[&name]);
+            ask(&[], &["*"]);
+        }
+    });
+    assert!(held.bytes_current < 128 << 10, "{held:?}");
 }
