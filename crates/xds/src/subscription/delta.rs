@@ -88,7 +88,7 @@ impl DeltaSubscription {
         let interest = self
             .types
             .get_or_insert_with(shared_type_url(&type_url), Box::default);
-        let answered = interest.answered(&nonce);
+        let answered = interest.answered(&nonce, error.is_some());
         self.was_answer_alone = answered.is_some() && names_nothing;
         match (answered, error) {
             (Some(version), None) => RequestOutcome::Ack { type_url, version },
@@ -201,7 +201,7 @@ impl DeltaSubscription {
         let nonce = self.responses.to_string();
         let version = self.snapshot.version_of(&type_url).to_owned();
         if let Some(interest) = self.types.get_mut(type_url.as_str()) {
-            interest.sent(nonce.clone(), version.clone());
+            interest.sent(nonce.clone(), version.clone(), &batch.resources);
             interest.pulse.started(&batch.resources, self.now);
         }
         if type_url == Cluster::TYPE_URL {

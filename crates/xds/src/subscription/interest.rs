@@ -57,10 +57,21 @@ pub(super) struct Interest {
     /// Names that are no longer wanted but may be in a response in flight. If the client asks for
     /// everything again before that response arrives, it takes the response for the answer.
     lingering: SortedSet<Arc<str>>,
-    /// The nonce and version of each response that has not been answered, oldest first.
-    in_flight: VecDeque<(String, String)>,
+    /// The responses that have not been answered, oldest first.
+    in_flight: VecDeque<InFlight>,
+    /// The names of resources with a time to live whose newest version the client refused.
+    refused: SortedSet<Arc<str>>,
     /// The time of the next heartbeat.
     pub(super) pulse: Pulse,
+}
+
+/// A response that has not been answered.
+#[derive(Debug)]
+struct InFlight {
+    nonce: String,
+    version: String,
+    /// The names of its resources with a time to live. They are few.
+    mortal: Box<[Arc<str>]>,
 }
 
 /// The reason why a name is checked; the strongest one counts.
@@ -300,6 +311,7 @@ impl Interest {
             if is_known && reason == Reason::Changed && !is_back {
                 continue;
             }
+            self.refused.remove(name);
             bytes += name.len() + resource.any.value.len();
             batch.resources.push(Sent {
                 name: Arc::clone(name),
@@ -335,7 +347,8 @@ impl Interest {
     }
 
     /// The response that renews the time to live of all resources that the client has; `None` if
-    /// there are none.
+    /// there are none. A refused version is left out, because an Envoy takes a heartbeat of a version that it does not
+    /// have for a resource without content, and refuses it again.
     pub(super) fn take_heartbeats(
         &mut self,
         available: Option<&TypeSnapshot>,
@@ -343,7 +356,8 @@ impl Interest {
     ) -> Option<Batch> {
         let mut batch = Batch::default();
         for (name, resource, ttl) in available.into_iter().flat_map(TypeSnapshot::mortal) {
-            if self.wants(name) && !self.differs.contains_key(name) {
+            let has_it = !self.differs.contains_key(name) && !self.refused.contains_key(name);
+            if self.wants(name) && has_it {
                 batch.resources.push(Sent {
                     name: Arc::clone(name),
                     resource: Arc::clone(resource),
@@ -359,19 +373,33 @@ impl Interest {
         (!batch.is_empty()).then_some(batch)
     }
 
-    /// Notes that a response was sent.
-    pub(super) fn sent(&mut self, nonce: String, version: String) {
+    /// Notes that a response with these resources was sent.
+    pub(super) fn sent(&mut self, nonce: String, version: String, resources: &[Sent]) {
         if self.in_flight.len() == MAX_IN_FLIGHT {
             self.in_flight.pop_front();
         }
-        self.in_flight.push_back((nonce, version));
+        let mortal = resources.iter().filter(|sent| sent.ttl().is_some());
+        self.in_flight.push_back(InFlight {
+            nonce,
+            version,
+            mortal: mortal.map(|sent| Arc::clone(&sent.name)).collect(),
+        });
     }
 
-    /// Takes the answer to a response. Returns the version of that response; `None` if no answer to
+    /// Takes the answer to a response, which may refuse it. Returns the version of that response; `None` if no answer to
     /// it is expected.
-    pub(super) fn answered(&mut self, nonce: &str) -> Option<String> {
-        let position = self.in_flight.iter().position(|(sent, _)| sent == nonce)?;
-        let (_, version) = self.in_flight.remove(position)?;
+    pub(super) fn answered(&mut self, nonce: &str, is_refusal: bool) -> Option<String> {
+        let position = self.in_flight.iter().position(|sent| sent.nonce == nonce)?;
+        let InFlight {
+            version, mortal, ..
+        } = self.in_flight.remove(position)?;
+        for name in mortal {
+            if is_refusal {
+                self.refused.add(name);
+            } else {
+                self.refused.remove(&name);
+            }
+        }
         if self.in_flight.is_empty() {
             self.in_flight = VecDeque::new();
             self.lingering = SortedSet::default();
@@ -402,6 +430,7 @@ impl Interest {
         {
             bytes += name.len();
             self.differs.remove(&name);
+            self.refused.remove(&name);
             names.push(name);
         }
         self.settle();

@@ -260,7 +260,7 @@ impl Sent {
         }
     }
 
-    fn ttl(&self) -> Option<Duration> {
+    pub(super) fn ttl(&self) -> Option<Duration> {
         match self.form {
             Form::Bare => None,
             Form::Wrapped { ttl } => ttl,

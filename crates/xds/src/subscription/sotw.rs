@@ -108,7 +108,7 @@ impl Subscription {
         if request.response_nonce.is_empty() && !is_nack {
             interest.start_over(&request.version_info);
         } else {
-            interest.awaits_answer = false;
+            interest.answered(is_nack);
         }
         // A NACK may change the names too, so they are taken from every request.
         let has_changed = interest.set_names(request.resource_names, legacy_wildcard, available);
@@ -150,9 +150,7 @@ impl Subscription {
             interest.awaits_answer && interest.is_pending() && self.is_patient_with(interest)
         });
         let until = waiting.filter_map(|interest| Some(interest.sent_at? + PATIENCE));
-        // A heartbeat waits for the answer to the response before it, like every other response.
-        let beating = self.types.values().filter(|of| !of.awaits_answer);
-        let beats = beating.filter_map(|interest| interest.pulse.time());
+        let beats = self.types.values().filter_map(|of| of.beat().time());
         until.chain(beats).min()
     }
 
@@ -206,7 +204,7 @@ impl Subscription {
             return Some((url.to_owned(), Stage::Removals));
         }
         let mut types = self.types.iter();
-        let beating = types.find(|(_, of)| of.pulse.is_due(self.now) && !of.awaits_answer);
+        let beating = types.find(|(_, of)| of.beat().is_due(self.now));
         beating.map(|(url, _)| (url.to_string(), Stage::Heartbeats))
     }
 

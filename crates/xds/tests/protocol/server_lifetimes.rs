@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
 };
 use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::rpc::Status;
 use prost::Message;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -102,6 +103,83 @@ fn reconnect_renews_at_once() {
     check(&delta.wrappers()[0], false);
 }
 
+/// The same for state of the world: the clusters are sent again, because nothing else renews a full state.
+#[test]
+fn reconnect_by_state_of_the_world_renews_at_once() {
+    let start = Instant::now();
+    let snapshot = served();
+    let mut sotw = Stream::<Subscription>::open("envoy", &snapshot, start);
+    sotw.half.handle_request(DiscoveryRequest {
+        node: node("envoy"),
+        type_url: Cluster::TYPE_URL.to_owned(),
+        version_info: snapshot.version_of(Cluster::TYPE_URL).to_owned(),
+        ..DiscoveryRequest::default()
+    });
+    assert_eq!(sotw.next().resources.len(), 2);
+    assert!(sotw.half.poll_response().is_none());
+    assert_eq!(sotw.half.next_timeout(), Some(start + TTL / 2));
+}
+
+/// P-05: a version that was refused is not renewed, in either variant, until the client accepts another.
+#[test]
+fn what_was_refused_is_not_renewed() {
+    for type_url in [Cluster::TYPE_URL, Endpoints::TYPE_URL] {
+        let start = Instant::now();
+        let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
+        sotw.ask(type_url);
+        let nonce = sotw.respond().nonce().to_owned();
+        sotw.half.handle_request(DiscoveryRequest {
+            type_url: type_url.to_owned(),
+            response_nonce: nonce,
+            error_detail: Some(Status::default()),
+            ..DiscoveryRequest::default()
+        });
+        let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
+        delta.ask(type_url);
+        let nonce = delta.respond().nonce().to_owned();
+        delta.answer(type_url, &nonce, Some(Status::default()));
+
+        sotw.at(start + TTL);
+        delta.at(start + TTL);
+        assert!(sotw.half.poll_response().is_none(), "{type_url}");
+        assert!(delta.half.poll_response().is_none(), "{type_url}");
+        assert_eq!(
+            (sotw.half.next_timeout(), delta.half.next_timeout()),
+            (None, None)
+        );
+
+        sotw.half.handle_snapshot(changed());
+        delta.half.handle_snapshot(changed());
+        sotw.next();
+        let nonce = delta.respond().nonce().to_owned();
+        delta.answer(type_url, &nonce, None);
+        sotw.at(start + TTL * 2);
+        delta.at(start + TTL * 2);
+        assert!(sotw.half.poll_response().is_some(), "{type_url}");
+        assert!(delta.half.poll_response().is_some(), "{type_url}");
+    }
+}
+
+/// A refusal of one resource leaves others that the client accepted alive.
+#[test]
+fn what_was_accepted_beside_a_refusal_is_renewed() {
+    let start = Instant::now();
+    let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
+    delta.ask(Endpoints::TYPE_URL);
+    let nonce = delta.respond().nonce().to_owned();
+    delta.answer(Endpoints::TYPE_URL, &nonce, None);
+    let mut builder = served().to_builder();
+    let second = SnapshotResource::new(endpoints("second").any(), false).with_ttl(TTL);
+    builder.put("second", Arc::new(second));
+    delta.half.handle_snapshot(Arc::new(builder.build()));
+    let nonce = delta.respond().nonce().to_owned();
+    delta.answer(Endpoints::TYPE_URL, &nonce, Some(Status::default()));
+    delta.at(start + TTL);
+    let renewed = delta.wrappers();
+    assert_eq!(renewed.len(), 1);
+    check(&renewed[0], false);
+}
+
 /// Another time to live is a change: the resource is sent again.
 #[test]
 fn changed_time_is_sent() {
@@ -129,6 +207,18 @@ fn served() -> Arc<Snapshot> {
     let mortal_cluster = SnapshotResource::new(cluster("mortal").any(), false).with_ttl(TTL);
     builder.put("mortal", Arc::new(mortal_cluster));
     builder.set("other", cluster("other").any());
+    Arc::new(builder.build())
+}
+
+/// The same with another version of what has a time to live.
+fn changed() -> Arc<Snapshot> {
+    let mut builder = served().to_builder();
+    let any = endpoints("mortal").locality("z", 1, ["10.0.0.1:2"]).any();
+    let mortal = SnapshotResource::new(any, false).with_ttl(TTL);
+    builder.put("mortal", Arc::new(mortal));
+    let any = cluster("mortal").eds("other").any();
+    let mortal = SnapshotResource::new(any, false).with_ttl(TTL);
+    builder.put("mortal", Arc::new(mortal));
     Arc::new(builder.build())
 }
 
@@ -203,6 +293,15 @@ impl Stream<DeltaSubscription> {
         self.half.handle_request(DeltaDiscoveryRequest {
             node: node(&self.agent),
             type_url: type_url.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        });
+    }
+
+    fn answer(&mut self, type_url: &str, nonce: &str, error_detail: Option<Status>) {
+        self.half.handle_request(DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail,
             ..DeltaDiscoveryRequest::default()
         });
     }

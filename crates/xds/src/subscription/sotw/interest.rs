@@ -40,6 +40,8 @@ pub(super) struct Interest {
     responded: bool,
     /// True if the client has not yet accepted or refused the newest response.
     pub(super) awaits_answer: bool,
+    /// True if the client refused the newest response.
+    refused: bool,
     /// The time of the newest response, if the driver has a clock.
     pub(super) sent_at: Option<Instant>,
     /// The nonce of the newest response.
@@ -146,6 +148,23 @@ impl Interest {
         !self.leaving.is_empty()
     }
 
+    /// Takes the answer to the newest response, which may refuse it.
+    pub(super) fn answered(&mut self, is_refusal: bool) {
+        self.awaits_answer = false;
+        self.refused = is_refusal;
+    }
+
+    /// The time of the next heartbeat. It waits for the answer to the response before it, like every other response.
+    ///
+    /// After a refusal it waits until the client accepts a response. The reason is that heartbeats have the version of the
+    /// newest response, which the client does not have, and a full state would repeat the resources that it refused.
+    pub(super) fn beat(&self) -> Pulse {
+        if self.awaits_answer || self.refused {
+            return Pulse::None;
+        }
+        self.pulse
+    }
+
     /// Forgets what was sent. A request without a nonce comes from a client that has seen no
     /// response, or has forgotten them all. So nothing is known about the resources that it holds,
     /// except by the version that it `claimed`.
@@ -154,6 +173,7 @@ impl Interest {
         self.leaving = Sorted::default();
         self.told_missing = SortedSet::default();
         self.responded = false;
+        self.refused = false;
         // Only the first request of a stream speaks for the stream before it.
         let is_first = self.nonce.is_empty() && !claimed.is_empty();
         self.claimed = is_first.then(|| claimed.into());
@@ -384,6 +404,8 @@ impl Interest {
             .collect();
         self.responded = true;
         self.version = claimed;
+        // An Envoy understands the time to live, and how much of it has passed is not known.
+        self.pulse.beat_at_once();
         true
     }
 
