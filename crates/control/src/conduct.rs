@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crowfly_xds::Held;
 
 use crate::incoming::{Peer, Share};
-use crate::limits::{Beyond, Limit, Limits};
+use crate::limits::{Beyond, Limit};
 
 /// The bytes that a name takes besides its text: it is in several maps.
 const NAME_OVERHEAD: usize = 128;
@@ -101,6 +101,16 @@ impl Conduct {
     pub(crate) fn requested(&mut self, bytes: usize, listed: usize, now: Instant) -> bool {
         let cost = bytes.saturating_add(listed.saturating_mul(LISTED_BYTES));
         let until = self.peer.pace(cost, PATIENCE, now);
+        self.pause(until, now)
+    }
+
+    /// Notes an answer to a response. True if its bytes were too many for now.
+    pub(crate) fn answered(&mut self, bytes: usize, now: Instant) -> bool {
+        let until = self.peer.pace_answer(bytes, now);
+        self.pause(Some(until), now)
+    }
+
+    fn pause(&mut self, until: Option<Instant>, now: Instant) -> bool {
         self.paused_until = until.filter(|until| *until > now);
         self.paused_until.is_some()
     }
@@ -162,6 +172,7 @@ impl Conduct {
 mod tests {
     use super::*;
     use crate::incoming::test_peer;
+    use crate::limits::Limits;
 
     fn conduct(limits: Limits) -> Conduct {
         Conduct::new(test_peer(limits), Instant::now())

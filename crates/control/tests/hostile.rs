@@ -689,3 +689,103 @@ async fn names_with_parameters_are_refused() {
     let told = "resource_locators_subscribe: not supported, expected names without parameters";
     assert_eq!(status.message(), told);
 }
+
+/// L-05: answers of a megabyte are slowed, although each answers a response.
+#[tokio::test]
+async fn large_answers_are_slowed() {
+    let limits = Limits {
+        requests_per_second: 20,
+        ..Limits::default()
+    };
+    let plane = plane(&honest(), limits).await;
+    let mut hostile = Hostile::open(plane.listen_addr()).await;
+    // Thirty short requests are far from the limit of 200, and their answers count for 16 requests each.
+    for _ in 0..30 {
+        hostile.send(subscribe(["a".to_owned()])).await;
+        let response = soon(hostile.responses.message()).await.unwrap().unwrap();
+        let refusal = DeltaDiscoveryRequest {
+            response_nonce: response.nonce,
+            error_detail: Some(rpc::Status {
+                message: "x".repeat(1 << 20),
+                ..rpc::Status::default()
+            }),
+            type_url: ENDPOINTS.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        hostile.send(refusal).await;
+        if limited(&plane, "requests_per_second").await > 0.0 {
+            break;
+        }
+    }
+    until(async || limited(&plane, "requests_per_second").await > 0.0).await;
+    honest_client_is_served(&plane).await;
+}
+
+/// L-15: clients that come and go without end write ten lines of log in a second, after three hundred.
+#[tokio::test]
+async fn clients_that_come_and_go_do_not_fill_the_log() {
+    const STREAMS: u32 = 1_000;
+    let lines = LogLines {
+        begin: "client gone",
+        count: Arc::default(),
+    };
+    let _guard = tracing::subscriber::set_default(lines.clone());
+    let limits = Limits {
+        requests_per_second: 1_000_000,
+        ..Limits::default()
+    };
+    let plane = plane(&honest(), limits).await;
+    let channel = channel(plane.listen_addr()).await;
+    let started = Instant::now();
+    for _ in 0..STREAMS {
+        let mut hostile = Hostile::open_on(channel.clone()).await.unwrap();
+        hostile.send(subscribe(["a".to_owned()])).await;
+        soon(hostile.responses.message()).await.unwrap().unwrap();
+    }
+    let admin = plane.admin_addr().unwrap();
+    until(async || metric(admin, "crowfly_control_streams").await == 0.0).await;
+    let count = lines.count.load(Ordering::Relaxed);
+    let most = 311 + 10 * usize::try_from(started.elapsed().as_secs()).unwrap();
+    assert!((1..=most).contains(&count), "{count} lines");
+}
+
+/// L-15: a name of a node that is too long for the log is refused by its field.
+#[tokio::test]
+async fn a_long_name_of_a_node_is_refused() {
+    let plane = plane(&honest(), Limits::default()).await;
+    let long = || "x".repeat(513);
+    for (node, field) in [
+        (
+            Node {
+                id: long(),
+                ..Node::default()
+            },
+            "id",
+        ),
+        (
+            Node {
+                cluster: long(),
+                ..Node::default()
+            },
+            "cluster",
+        ),
+        (
+            Node {
+                user_agent_name: long(),
+                ..Node::default()
+            },
+            "user_agent_name",
+        ),
+    ] {
+        let hostile = Hostile::open(plane.listen_addr()).await;
+        let request = DeltaDiscoveryRequest {
+            node: Some(node),
+            ..subscribe([])
+        };
+        hostile.send(request).await;
+        let status = hostile.end().await;
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let told = format!("node.{field}: expected at most 512 bytes, got 513");
+        assert_eq!(status.message(), told);
+    }
+}

@@ -5,6 +5,7 @@
 //! share the bytes of the snapshot, and are written in parts ([`mod@body`]).
 
 mod body;
+mod check;
 #[cfg(test)]
 mod idle;
 mod requests;
@@ -29,6 +30,7 @@ use tonic::{Code, Status};
 
 use crate::admission::Admission;
 use crate::clients::{Clients, Protocol};
+use crate::limits::Hush;
 use crate::seat::Seat;
 use crate::store::Store;
 use body::Responses;
@@ -90,8 +92,15 @@ pub(crate) struct Streams {
     clients: Clients,
     settings: Arc<StreamSettings>,
     admission: Arc<Admission>,
+    arrivals: Arc<Hush>,
     stopping: watch::Receiver<bool>,
 }
+
+/// The log lines about clients that come, in a second. An operator sees all clients of a small fleet.
+const ARRIVALS_PER_SECOND: u32 = 10;
+
+/// The seconds' worth of such lines at once, because clients come together when the control plane starts.
+const ARRIVALS_BURST: u32 = 30;
 
 impl Streams {
     pub(crate) fn new(
@@ -106,6 +115,7 @@ impl Streams {
             clients,
             settings: Arc::new(settings),
             admission,
+            arrivals: Arc::new(Hush::new(ARRIVALS_PER_SECOND, ARRIVALS_BURST)),
             stopping,
         }
     }
@@ -127,12 +137,12 @@ impl Streams {
             Ok(admitted) => admitted,
             Err(status) => return status.into_http(),
         };
-        let peer = &admitted.peer;
-        let requests = Requests::new(request.into_body(), peer.limits(), peer.share());
+        let requests = Requests::new(request.into_body(), admitted.peer.share());
         let client = self.clients.open::<H>(protocol, admitted.peer.clone());
         let (responses, body) = Responses::channel();
         let seat = Seat::new(&self.store);
-        let stream = Stream::new(client, seat, self.settings.clone(), only, admitted);
+        let (settings, arrivals) = (self.settings.clone(), self.arrivals.clone());
+        let stream = Stream::new(client, seat, settings, only, arrivals, admitted);
         tokio::spawn(stream.run(requests, responses, self.stopping.clone()));
         let mut response = http::Response::new(Body::new(body));
         let headers = response.headers_mut();

@@ -16,7 +16,6 @@ use tonic::{Code, Status};
 
 use super::wire::{self, Fields};
 use crate::incoming::Share;
-use crate::limits::Limits;
 
 /// The bytes before each message: a byte that says it is not compressed, and its length.
 const HEAD: usize = 5;
@@ -25,10 +24,6 @@ const HEAD: usize = 5;
 #[derive(Debug)]
 pub(super) struct Requests<R> {
     body: Body,
-    /// The most bytes of a request.
-    most: usize,
-    /// The most names in a list of a request.
-    names: usize,
     /// The part of the newest data that was not read.
     data: Bytes,
     /// The beginning of a message, with its head.
@@ -39,12 +34,10 @@ pub(super) struct Requests<R> {
 }
 
 impl<R: Message + Default + Fields> Requests<R> {
-    /// The requests in a body, each of which is within these limits.
-    pub(super) fn new(body: Body, limits: &Limits, share: Share) -> Self {
+    /// The requests in a body, each of which is within the limits of the client.
+    pub(super) fn new(body: Body, share: Share) -> Self {
         Self {
             body,
-            most: limits.request_bytes,
-            names: limits.names,
             data: Bytes::new(),
             partial: Vec::new(),
             share,
@@ -128,8 +121,8 @@ impl<R: Message + Default + Fields> Requests<R> {
             return Err(Status::internal(message));
         }
         let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if length > self.most {
-            let most = self.most;
+        let most = self.share.limits().request_bytes;
+        if length > most {
             let message = format!("expected at most {most} bytes in a request, got {length}");
             return Err(Status::out_of_range(message));
         }
@@ -137,7 +130,7 @@ impl<R: Message + Default + Fields> Requests<R> {
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<R, Status> {
-        wire::check::<R>(bytes, self.names)?;
+        wire::check::<R>(bytes, self.share.limits().names)?;
         R::decode(bytes).map_err(|error| Status::internal(error.to_string()))
     }
 }
@@ -154,6 +147,7 @@ mod tests {
     use super::super::wire::Field;
     use super::*;
     use crate::incoming::test_peer;
+    use crate::limits::Limits;
 
     impl Fields for String {
         fn field(_: u32) -> Field {
@@ -189,7 +183,7 @@ mod tests {
     fn requests(bytes: &[u8], cut: usize, limits: Limits) -> Requests<String> {
         let frames = bytes.chunks(cut).map(Bytes::copy_from_slice).collect();
         let body = Body::new(Frames(frames));
-        Requests::new(body, &limits, test_peer(limits.clone()).share())
+        Requests::new(body, test_peer(limits).share())
     }
 
     async fn all(mut requests: Requests<String>) -> Result<Vec<String>, Status> {
@@ -258,8 +252,7 @@ mod tests {
             let head = [&[0][..], &length(&request).to_be_bytes()].concat();
             let body = Body::new(Frames([Bytes::from([head, request].concat())].into()));
             let peer = test_peer(Limits::default());
-            let mut requests =
-                Requests::<DeltaDiscoveryRequest>::new(body, peer.limits(), peer.share());
+            let mut requests = Requests::<DeltaDiscoveryRequest>::new(body, peer.share());
             let mut refused = None;
             let measured = allocation_counter::measure(|| {
                 refused = Some(run(requests.next()).map(|_| ()).unwrap_err().code());
@@ -288,7 +281,7 @@ mod tests {
         let peer = test_peer(limits);
         let frames = few.chunks(10).map(Bytes::copy_from_slice).collect();
         let body = Body::new(Frames(frames));
-        let mut requests = Requests::<String>::new(body, peer.limits(), peer.share());
+        let mut requests = Requests::<String>::new(body, peer.share());
         let mut other = peer.share();
         run(requests.next()).unwrap().unwrap();
         assert_eq!(

@@ -17,19 +17,17 @@ use crate::admission::Admitted;
 use crate::clients::{ClientHandle, Since, Talk, cut, unix};
 use crate::conduct::{Conduct, Slowness};
 use crate::ending::{End, too_large};
-use crate::limits::{Beyond, Limit, Ticket};
+use crate::limits::{Beyond, Hush, Limit, Ticket};
 use crate::seat::Seat;
 
 use super::body::Sender;
+use super::check;
 use super::requests::Requests;
 use super::wire::Fields;
 
 /// The largest message that gRPC clients take if nothing else is set. A client that is sent more
 /// ends the stream, and would be sent the same again.
 const USUAL_LIMIT: usize = 4 << 20;
-
-/// The most bytes of a type URL. It is kept for the life of a stream.
-const MAX_TYPE_URL: usize = 256;
 
 /// One stream of a client.
 pub(super) struct Stream<H> {
@@ -40,6 +38,10 @@ pub(super) struct Stream<H> {
     only: Option<&'static str>,
     conduct: Conduct,
     _ticket: Ticket,
+    /// The log lines about clients that come.
+    arrivals: Arc<Hush>,
+    /// True if the log has the client, so that it has its end, too.
+    is_told: bool,
     /// True if the server half may have something to send.
     due: bool,
     /// The types of which a response was too large for most clients.
@@ -52,9 +54,12 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
         seat: Seat,
         settings: Arc<StreamSettings>,
         only: Option<&'static str>,
+        arrivals: Arc<Hush>,
         admitted: Admitted,
     ) -> Self {
         Self {
+            arrivals,
+            is_told: false,
             client,
             seat,
             settings,
@@ -112,8 +117,10 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
                     }
                 }
             };
-            let (node, reason) = (self.node_id(), end.reason());
-            info!(stream = self.client.id(), node, reason, "client gone");
+            if self.is_told || self.arrivals.may_tell(Instant::now()).is_some() {
+                let (node, reason) = (self.node_id(), end.reason());
+                info!(stream = self.client.id(), node, reason, "client gone");
+            }
             // What is not read any more must not take the room of the connection from other streams.
             drop(requests);
             let tell = async |status| {
@@ -173,7 +180,10 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
     }
 
     fn handle(&mut self, mut request: H::Request) -> Result<(), Status> {
-        self.check_type(H::type_of(&mut request))?;
+        check::type_url(H::type_of(&mut request), self.only)?;
+        if let Some(node) = H::node_in(&request) {
+            check::node(node)?;
+        }
         let (bytes, now) = (request.encoded_len(), Instant::now());
         let mut talk = self.client.talk();
         if talk.half.is_none() {
@@ -184,7 +194,11 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
             let peer = self.conduct.peer();
             if let Some(node) = node {
                 peer.introduced(&node.id);
-                log_introduction(self.client.id(), node, peer.names(), talk.view.as_deref());
+                if let Some(left_out) = self.arrivals.may_tell(now) {
+                    self.is_told = true;
+                    let (stream, view) = (self.client.id(), talk.view.as_deref());
+                    log_introduction(stream, node, peer.names(), view, left_out);
+                }
             }
         }
         let Talk { half, ledger, .. } = &mut *talk;
@@ -208,11 +222,14 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
         drop(talk);
         self.log(&outcome);
         within.map_err(|beyond| self.refused(&beyond))?;
-        if is_own && self.conduct.requested(bytes, listed, now) {
-            self.reached(
-                Limit::RequestsPerSecond,
-                "it is read more slowly: too many requests",
-            );
+        let is_too_fast = if is_own {
+            self.conduct.requested(bytes, listed, now)
+        } else {
+            self.conduct.answered(bytes, now)
+        };
+        if is_too_fast {
+            let reason = "it is read more slowly: too many requests";
+            self.reached(Limit::RequestsPerSecond, reason);
         }
         self.due = true;
         Ok(())
@@ -281,28 +298,6 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
         self.client.talk().reached.set_slow_since(None);
         let (stream, node) = (self.client.id(), self.node_id());
         info!(stream, node, "client reads again");
-    }
-
-    /// Checks the type of a request. On a service of one type it may be left out (xDS protocol:
-    /// DiscoveryRequest).
-    fn check_type(&self, type_url: &mut String) -> Result<(), Status> {
-        let length = type_url.len();
-        if length > MAX_TYPE_URL {
-            let message = format!("type_url: expected at most {MAX_TYPE_URL} bytes, got {length}");
-            return Err(Status::invalid_argument(message));
-        }
-        match self.only {
-            Some(only) if type_url.is_empty() => only.clone_into(type_url),
-            Some(only) if type_url != only => {
-                let message = format!("type_url: expected {only} on this service, got {type_url}");
-                return Err(Status::invalid_argument(message));
-            }
-            None if type_url.is_empty() => {
-                return Err(Status::invalid_argument("type_url: must be set"));
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     /// Takes the newest snapshot, in the view for this client.
@@ -382,10 +377,17 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
     }
 }
 
-fn log_introduction(stream: u64, node: &Node, identity: &[String], view: Option<&str>) {
+fn log_introduction(
+    stream: u64,
+    node: &Node,
+    identity: &[String],
+    view: Option<&str>,
+    left_out: u64,
+) {
+    let left_out = (left_out > 0).then_some(left_out);
     let (agent, node) = (&node.user_agent_name, &node.id);
     let identity = (!identity.is_empty()).then(|| identity.join(", "));
-    info!(stream, node, agent, identity, view, "client");
+    info!(stream, node, agent, identity, view, left_out, "client");
 }
 
 /// The meaning of a request, without the parts of the client's texts that are too long to be kept.

@@ -133,16 +133,24 @@ impl Peer {
     /// The time until which the client is to wait after a request of this size; `None` if that is
     /// later than `patience` from now.
     pub(crate) fn pace(&self, bytes: usize, patience: Duration, now: Instant) -> Option<Instant> {
-        let cost = u32::try_from(bytes / BYTES_OF_REQUEST).unwrap_or(u32::MAX - 1) + 1;
-        self.reserve(cost, patience, now)
+        self.pace_by(units(bytes).saturating_add(1), patience, now)
     }
 
     /// The time until which the client is to wait after `count` small requests.
     pub(crate) fn pace_small(&self, count: u32, now: Instant) -> Instant {
-        self.reserve(count, Duration::MAX, now).unwrap_or(now)
+        self.pace_by(count, Duration::MAX, now).unwrap_or(now)
     }
 
-    fn reserve(&self, cost: u32, patience: Duration, now: Instant) -> Option<Instant> {
+    /// The time until which the client is to wait after an answer to a response; `now` if not at all. The answer itself is
+    /// free, because there are no more answers than responses. Its bytes are not, because the client chooses them.
+    pub(crate) fn pace_answer(&self, bytes: usize, now: Instant) -> Instant {
+        match units(bytes) {
+            0 => now,
+            cost => self.pace_by(cost, Duration::MAX, now).unwrap_or(now),
+        }
+    }
+
+    fn pace_by(&self, cost: u32, patience: Duration, now: Instant) -> Option<Instant> {
         let requests = self.0.requests.lock();
         let mut requests = requests.unwrap_or_else(PoisonError::into_inner);
         requests.reserve(cost, patience, now)
@@ -174,6 +182,11 @@ impl Peer {
     }
 }
 
+/// The number of requests that so many bytes count for, besides the one that has them.
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes / BYTES_OF_REQUEST).unwrap_or(u32::MAX)
+}
+
 impl Drop for Account {
     fn drop(&mut self) {
         self.metrics.disconnected();
@@ -188,6 +201,11 @@ pub(crate) struct Share {
 }
 
 impl Share {
+    /// The limits of the client.
+    pub(crate) fn limits(&self) -> &Limits {
+        self.peer.limits()
+    }
+
     /// Sets the number of bytes.
     ///
     /// # Errors
@@ -277,6 +295,20 @@ pub(crate) mod tests {
             let peer = peer(limits.clone());
             let taken = (0..1_000).filter(|_| peer.pace(bytes, patience, now).is_some());
             assert_eq!(taken.count(), expected);
+        }
+    }
+
+    /// L-05: answers are free, except for the bytes of large ones.
+    #[test]
+    fn answers_are_paced_by_their_size_alone() {
+        let limits = Limits {
+            requests_per_second: 10,
+            ..Limits::default()
+        };
+        let (peer, now) = (peer(limits), Instant::now());
+        for (bytes, expected) in [(BYTES_OF_REQUEST - 1, 1_000), (1 << 20, 6)] {
+            let free = (0..1_000).take_while(|_| peer.pace_answer(bytes, now) == now);
+            assert_eq!(free.count(), expected);
         }
     }
 }

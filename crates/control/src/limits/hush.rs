@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Pacer;
 
-/// The lines of one kind. One a second is written, and the number of those that were left out.
+/// The lines of one kind. By default one a second is written, after ten at once, and the number of those that were left
+/// out.
 #[derive(Debug)]
 pub(crate) struct Hush(Mutex<State>);
 
@@ -17,6 +18,14 @@ struct State {
 }
 
 impl Hush {
+    /// Lines of which so many are written in a second, with `seconds` worth at once.
+    pub(crate) fn new(per_second: u32, seconds: u32) -> Self {
+        Self(Mutex::new(State {
+            pacer: Pacer::new(per_second, seconds),
+            left_out: 0,
+        }))
+    }
+
     /// The number of lines that were left out before this one; `None` if this one is left out, too.
     pub(crate) fn may_tell(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -30,10 +39,7 @@ impl Hush {
 
 impl Default for Hush {
     fn default() -> Self {
-        Self(Mutex::new(State {
-            pacer: Pacer::new(1, 10),
-            left_out: 0,
-        }))
+        Self::new(1, 10)
     }
 }
 

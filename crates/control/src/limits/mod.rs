@@ -56,8 +56,9 @@ pub struct Limits {
     /// The most bytes of one discovery request.
     pub request_bytes: usize,
     /// The requests in a second that the client of one connection may make by itself, with 64 KiB
-    /// each. It is read no faster, after a start of ten seconds' worth. Answers to responses are
-    /// not counted, because there are no more of them than responses.
+    /// each. It is read no faster, after a start of ten seconds' worth. An answer to a response
+    /// counts for each whole 64 KiB alone, because there are no more answers than responses. A
+    /// request for everything counts once more for each 4,096 resources.
     pub requests_per_second: u32,
     /// The time after which a client that does not take a response is named in log and metrics.
     pub slow_after: Duration,
