@@ -1,10 +1,11 @@
 //! The incremental variant.
 
+use crowfly_control::ControlPlane;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 
 use crate::support::delta::{DeltaClient, answer, names, subscribe};
-use crate::support::{CLUSTER, ENDPOINTS, LISTENER, ROUTES};
-use crate::{FENCE, plane, serving};
+use crate::support::{CLUSTER, ENDPOINTS, LISTENER, ROUTES, any_port};
+use crate::{FENCE, mortal, plane, serving};
 
 fn unsubscribe(type_url: &str, names: &[&str]) -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
@@ -18,6 +19,25 @@ async fn silent(client: &mut DeltaClient) {
     client.send(subscribe("x", FENCE, &["*"])).await;
     let response = client.next().await;
     assert_eq!(response.type_url, FENCE, "{response:?}");
+}
+
+/// P-01: each response has a new nonce, and answers may come in any order.
+#[tokio::test]
+async fn answers_come_in_any_order() {
+    let plane = plane(&[(ENDPOINTS, "a", 1), (LISTENER, "l", 1)]).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    let endpoints = client.next().await;
+    client.send(subscribe("x", LISTENER, &["l"])).await;
+    let listener = client.next().await;
+    assert_ne!(endpoints.nonce, listener.nonce);
+    client.send(answer(&listener, None)).await;
+    client.send(answer(&endpoints, None)).await;
+    silent(&mut client).await;
+    plane.set_snapshot(serving(&[(ENDPOINTS, "a", 2), (LISTENER, "l", 1)]));
+    let changed = client.next().await;
+    assert_eq!(names(&changed), ["a"]);
+    assert!(![endpoints.nonce, listener.nonce].contains(&changed.nonce));
 }
 
 /// P-03: names in a request count, although its nonce is stale.
@@ -35,6 +55,97 @@ async fn a_stale_nonce_does_not_void_names() {
         })
         .await;
     assert_eq!(names(&client.next().await), ["b"]);
+}
+
+/// P-05: a refused version is not sent again; the next one is.
+#[tokio::test]
+async fn what_was_refused_is_not_repeated() {
+    let of = |number| [(ENDPOINTS, "a", number)];
+    let plane = plane(&of(1)).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    let refused = client.next().await;
+    client.send(answer(&refused, Some("no"))).await;
+    silent(&mut client).await;
+    plane.set_snapshot(serving(&of(2)));
+    let changed = client.next().await;
+    assert_eq!(names(&changed), ["a"]);
+    assert_ne!(changed.resources[0].version, refused.resources[0].version);
+}
+
+/// P-06: names in a NACK count.
+#[tokio::test]
+async fn names_in_a_nack_are_taken() {
+    let plane = plane(&[(ENDPOINTS, "a", 1), (ENDPOINTS, "b", 1)]).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    let refused = client.next().await;
+    client
+        .send(DeltaDiscoveryRequest {
+            resource_names_subscribe: vec!["b".to_owned()],
+            ..answer(&refused, Some("no"))
+        })
+        .await;
+    assert_eq!(names(&client.next().await), ["b"]);
+}
+
+/// P-07: an ACK is not answered.
+#[tokio::test]
+async fn an_ack_is_not_answered() {
+    let plane = plane(&[(ENDPOINTS, "a", 1)]).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    let response = client.next().await;
+    client.send(answer(&response, None)).await;
+    silent(&mut client).await;
+}
+
+/// P-08: the node of the first request counts for the whole stream: an Envoy is told times to live.
+#[tokio::test]
+async fn the_node_comes_once() {
+    let plane = ControlPlane::with_snapshot(mortal(ENDPOINTS, "a"), any_port(), None);
+    let plane = plane.await.unwrap();
+    for (agent, is_told) in [("envoy", true), ("x", false)] {
+        let mut client = DeltaClient::open(plane.listen_addr()).await;
+        client.send(subscribe(agent, CLUSTER, &["gone"])).await;
+        assert_eq!(client.next().await.removed_resources, ["gone"]);
+        client
+            .send(DeltaDiscoveryRequest {
+                node: None,
+                ..subscribe(agent, ENDPOINTS, &["a"])
+            })
+            .await;
+        let response = client.next().await;
+        assert_eq!(response.resources[0].ttl.is_some(), is_told, "{agent}");
+    }
+}
+
+/// P-12: a name that is unsubscribed is not sent any more, and again after it is subscribed to.
+#[tokio::test]
+async fn a_name_that_left_and_returned_is_sent_again() {
+    let of = |number| [(ENDPOINTS, "a", number), (ENDPOINTS, "b", number)];
+    let plane = plane(&of(1)).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a", "b"])).await;
+    assert_eq!(names(&client.next().await), ["a", "b"]);
+    client.send(unsubscribe(ENDPOINTS, &["a"])).await;
+    silent(&mut client).await;
+    plane.set_snapshot(serving(&of(2)));
+    assert_eq!(names(&client.next().await), ["b"]);
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    assert_eq!(names(&client.next().await), ["a"]);
+}
+
+/// P-18: a name that a wildcard has too is sent once.
+#[tokio::test]
+async fn no_name_is_sent_twice() {
+    let plane = plane(&[(ENDPOINTS, "a", 1), (ENDPOINTS, "b", 1)]).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client
+        .send(subscribe("x", ENDPOINTS, &["a", "*", "a"]))
+        .await;
+    assert_eq!(names(&client.next().await), ["a", "b"]);
+    silent(&mut client).await;
 }
 
 /// P-15, P-16: a wildcard by an empty first request stays beside names, and ends when `*` is unsubscribed.

@@ -15,8 +15,11 @@ mod sotw;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crowfly_control::ControlPlane;
-use crowfly_xds::Snapshot;
+use crowfly_xds::{Snapshot, SnapshotResource};
 use envoy_types::pb::google::protobuf::Any;
 use support::any_port;
 
@@ -35,6 +38,18 @@ fn serving(resources: &[(&str, &str, u32)]) -> Snapshot {
         let type_url = (*type_url).to_owned();
         builder.set(*name, Any { type_url, value });
     }
+    builder.build()
+}
+
+/// One resource that lives for a second if it is not renewed.
+fn mortal(type_url: &str, name: &str) -> Snapshot {
+    let any = Any {
+        type_url: type_url.to_owned(),
+        value: Vec::new(),
+    };
+    let mut builder = Snapshot::builder();
+    let resource = SnapshotResource::new(any, false).with_ttl(Duration::from_secs(1));
+    builder.put(name, Arc::new(resource));
     builder.build()
 }
 

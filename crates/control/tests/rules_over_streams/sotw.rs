@@ -4,11 +4,16 @@ use std::fs;
 
 use crowfly_control::{ControlPlane, Options, Ports};
 use envoy_types::pb::envoy::config::core::v3::Node;
-use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use envoy_types::pb::envoy::service::discovery::v3::{
+    DiscoveryRequest, DiscoveryResponse, Resource,
+};
 use envoy_types::pb::google::protobuf::Any;
+use prost::Message;
 
-use crate::support::{AdsClient, CLUSTER, ENDPOINTS, LISTENER, ROUTES, any_port, service};
-use crate::{FENCE, plane, serving};
+use crate::support::{
+    AdsClient, CLUSTER, ENDPOINTS, LISTENER, ROUTES, any_port, get_json, service,
+};
+use crate::{FENCE, mortal, plane, serving};
 
 /// A client of no kind that the server knows.
 const PLAIN: &str = "x";
@@ -91,6 +96,46 @@ async fn a_stale_request_is_void() {
     assert_eq!(names(&client.next().await), ["a"]);
 }
 
+/// P-04: the admin port shows a request with an error as a refusal, and no other.
+#[tokio::test]
+async fn an_error_makes_a_refusal() {
+    let plane = ControlPlane::with_snapshot(
+        serving(&[(ENDPOINTS, "a", 1), (LISTENER, "l", 1)]),
+        any_port(),
+        Some(any_port()),
+    );
+    let plane = plane.await.unwrap();
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(PLAIN, ENDPOINTS, &["a"]).await;
+    let refused = client.next().await;
+    client.nack(&refused, &["a"], "no").await;
+    client.subscribe(PLAIN, LISTENER, &["l"]).await;
+    let accepted = client.next().await;
+    client.ack(&accepted, &["l"]).await;
+    silent(&mut client).await;
+    let shown = get_json(plane.admin_addr().unwrap(), "/clients").await;
+    let types = &shown["clients"][0]["types"];
+    assert_eq!(types[ENDPOINTS]["last_nack"]["message"], "no");
+    assert_eq!(types[LISTENER]["acked_version"], accepted.version_info);
+    assert!(types[LISTENER]["last_nack"].is_null());
+}
+
+/// P-05: a refused version is not sent again; the next one is.
+#[tokio::test]
+async fn what_was_refused_is_not_repeated() {
+    let of = |number| [(ENDPOINTS, "a", number)];
+    let plane = plane(&of(1)).await;
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(PLAIN, ENDPOINTS, &["a"]).await;
+    let refused = client.next().await;
+    client.nack(&refused, &["a"], "no").await;
+    silent(&mut client).await;
+    plane.set_snapshot(serving(&of(2)));
+    let changed = client.next().await;
+    assert_ne!(changed.version_info, refused.version_info);
+    assert_eq!(names(&changed), ["a"]);
+}
+
 /// P-06: names in a NACK count.
 #[tokio::test]
 async fn names_in_a_nack_are_taken() {
@@ -162,6 +207,52 @@ async fn named_resources_come_in_order() {
             (&*response.type_url, &*names(&response)),
             (type_url, &["a"][..])
         );
+    }
+}
+
+/// P-29: a cluster that routes no longer use is left out when the routes are sent, and not before.
+#[tokio::test]
+async fn clusters_are_removed_last() {
+    let of = |name| [(CLUSTER, name, 1), (ROUTES, "r", u32::from(name == "new"))];
+    let plane = plane(&of("old")).await;
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(PLAIN, CLUSTER, &[]).await;
+    let first = client.next().await;
+    client.ack(&first, &[]).await;
+    client.subscribe(PLAIN, ROUTES, &["r"]).await;
+    let first = client.next().await;
+    client.ack(&first, &["r"]).await;
+
+    plane.set_snapshot(serving(&of("new")));
+    for (type_url, expected, wanted) in [
+        (CLUSTER, &["new", "old"][..], &[][..]),
+        (ROUTES, &["r"], &["r"]),
+        (CLUSTER, &["new"], &[]),
+    ] {
+        let response = client.next().await;
+        let said = (&*response.type_url, &*names(&response));
+        assert_eq!(said, (type_url, expected));
+        client.ack(&response, wanted).await;
+    }
+}
+
+/// A resource with a time to live reaches an Envoy with it, and is renewed without its body before the time is over (xDS
+/// protocol: TTL).
+#[tokio::test]
+async fn a_time_to_live_is_sent_and_renewed() {
+    let plane = ControlPlane::with_snapshot(mortal(ENDPOINTS, "a"), any_port(), None);
+    let plane = plane.await.unwrap();
+    let mut client = AdsClient::open(plane.listen_addr()).await;
+    client.subscribe(ENVOY, ENDPOINTS, &["a"]).await;
+    for has_body in [true, false, false] {
+        let response = client.next().await;
+        let [any] = &response.resources[..] else {
+            panic!("one resource, got {response:?}");
+        };
+        let wrapper = Resource::decode(any.value.as_slice()).unwrap();
+        assert_eq!((&*wrapper.name, wrapper.ttl.unwrap().seconds), ("a", 1));
+        assert_eq!(wrapper.resource.is_some(), has_body);
+        client.ack(&response, &["a"]).await;
     }
 }
 
