@@ -18,7 +18,7 @@ use crowfly_xds::{DataErrors, Ending, EndingKind, Protocol};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse};
 use prost::Message;
 
-pub use self::server::{server, server_seed};
+pub use self::server::{ServerState, UNREAD, server, server_seed, server_state};
 use crate::Script;
 
 /// A fuzz target: its name, which is also the name of its corpus, and its function.

@@ -17,7 +17,9 @@ use crowfly_testkit::builders::{
     ClusterBuilder, ClusterConfigBuilder, cluster, cluster_config, custom_policy, endpoint,
     endpoints, listener, no_sessions, routes, sessions, upstream_tls,
 };
-use crowfly_testkit::fuzzing::{SeedStep, TARGETS, server_seed, session_seed};
+use crowfly_testkit::fuzzing::{
+    SeedStep, TARGETS, UNREAD, server_seed, server_state, session_seed,
+};
 use crowfly_testkit::{delta, garbled, removed, report, response, wrapped};
 use envoy_types::pb::envoy::config::cluster::v3::{
     self as pb, CircuitBreakers, LoadBalancingPolicy, circuit_breakers::Thresholds,
@@ -58,6 +60,68 @@ fn corpus_makes_no_target_panic() {
             }
         }
     }
+}
+
+/// L-13: the memory of a server half is in proportion to what it says that it holds: for the corpus, and for a client
+/// that invents names and does not read.
+#[test]
+fn servers_hold_no_more_than_they_say() {
+    let corpus = corpus("server").into_iter();
+    let scripts = corpus.flat_map(|(name, seed)| variations(&name, &seed));
+    for script in scripts.chain(inventions()) {
+        let mut end = None;
+        let measured = allocation_counter::measure(|| end = server_state(&script));
+        let (bytes, names) = end.as_ref().map_or((0, 0), |end| end.held);
+        // The snapshots, and the responses that wait for an answer.
+        let base = 32 << 10;
+        let most = base + 2 * (bytes + names * 128);
+        let held = usize::try_from(measured.bytes_current).unwrap();
+        assert!(held <= most, "{held} bytes, says {bytes} in {names} names");
+    }
+}
+
+/// Clients that go from one name of a kilobyte to the next, beside a wildcard and without it.
+fn inventions() -> Vec<Vec<u8>> {
+    let name = |index: usize| format!("{index:08}{}", "x".repeat(1_000));
+    let sotw = |names: &[String]| DiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names: names.to_vec(),
+        ..DiscoveryRequest::default()
+    };
+    let delta = |subscribe: &[String], unsubscribe: &[String]| DeltaDiscoveryRequest {
+        type_url: Endpoints::TYPE_URL.to_owned(),
+        resource_names_subscribe: subscribe.to_vec(),
+        resource_names_unsubscribe: unsubscribe.to_vec(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let all = || "*".to_owned();
+    let rounds = || 0..200;
+    let changes = rounds().map(|index| sotw(&[all(), name(index)]));
+    let beside = rounds().map(|index| delta(&[name(index + 1), all()], &[name(index)]));
+    let around = rounds().flat_map(|index| {
+        let (name, all) = ([name(index)], [all()]);
+        [
+            delta(&name, &[]),
+            delta(&all, &[]),
+            delta(&[], &name),
+            delta(&[], &all),
+        ]
+    });
+    let encoded = |requests: Vec<DeltaDiscoveryRequest>| -> Vec<Vec<u8>> {
+        requests.iter().map(Message::encode_to_vec).collect()
+    };
+    let changes: Vec<_> = changes.map(|request| request.encode_to_vec()).collect();
+    let (beside, around) = (encoded(beside.collect()), encoded(around.collect()));
+    // The first response is made, and never answered.
+    let first = delta(&["a".to_owned()], &[]).encode_to_vec();
+    let mut unanswered = server_seed(1, 0, &[first]);
+    unanswered.extend_from_slice(&server_seed(1, UNREAD, &around)[1..]);
+    vec![
+        server_seed(0, UNREAD, &changes),
+        server_seed(1, UNREAD, &beside),
+        server_seed(1, 0, &around),
+        unanswered,
+    ]
 }
 
 /// The seeds are those that the builders make; `CROWFLY_REGENERATE=1` writes them. What a fuzzer found
@@ -156,7 +220,7 @@ fn seeds() -> Vec<Seed> {
 }
 
 /// A client that asks, changes its mind, refuses, and answers what nobody sent.
-fn server_requests() -> [Seed; 2] {
+fn server_requests() -> [Seed; 4] {
     let error_detail = || Some(Status::default());
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let ask = |type_url: &str, nonce: &str, asked: &[&str]| DiscoveryRequest {
@@ -198,8 +262,14 @@ fn server_requests() -> [Seed; 2] {
     let sotw = sotw.map(|request| request.encode_to_vec());
     let delta = delta.map(|request| request.encode_to_vec());
     [
-        ("server", "state-of-the-world", server_seed(0, &sotw)),
-        ("server", "delta", server_seed(1, &delta)),
+        ("server", "state-of-the-world", server_seed(0, 0, &sotw)),
+        (
+            "server",
+            "state-of-the-world-unread",
+            server_seed(0, UNREAD, &sotw),
+        ),
+        ("server", "delta", server_seed(1, 0, &delta)),
+        ("server", "delta-unread", server_seed(1, UNREAD, &delta)),
     ]
 }
 

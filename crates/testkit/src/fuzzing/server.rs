@@ -1,10 +1,11 @@
 //! The fuzz target of the server half: a client that asks for anything at any time, because any
 //! program may be a client.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crowfly_xds::{DeltaSubscription, Response, ServerHalf, Snapshot, Subscription};
+use crowfly_xds::{ClientNode, DeltaSubscription, Response, ServerHalf, Snapshot, Subscription};
 use prost::Message;
 
 use crate::builders::{Resources, cluster, endpoint, endpoints, listener};
@@ -17,26 +18,58 @@ const MAX_RESPONSES: usize = 100;
 /// The first byte chooses the protocol. Then each step is one byte for the event and one for its
 /// argument. A request takes 16 times as many bytes as its argument says, or all that are left.
 pub fn server(bytes: &[u8]) {
-    match bytes.split_first() {
-        Some((mode, steps)) if mode & 1 == 0 => run::<Subscription>(steps),
-        Some((_, steps)) => run::<DeltaSubscription>(steps),
-        None => {}
+    server_state(bytes);
+}
+
+/// A server at the end of a script, with all that it holds.
+#[derive(Debug)]
+pub struct ServerState {
+    /// The bytes that the server says it holds, with the node of the client, and the number of names in them.
+    pub held: (usize, usize),
+    _half: Box<dyn Any>,
+}
+
+/// Does the same as [`server`], and returns the state of the server, so that its memory can be compared with what it
+/// says that it holds.
+pub fn server_state(bytes: &[u8]) -> Option<ServerState> {
+    let (mode, steps) = bytes.split_first()?;
+    Some(if mode & 1 == 0 {
+        ServerState::of(run::<Subscription>(steps))
+    } else {
+        ServerState::of(run::<DeltaSubscription>(steps))
+    })
+}
+
+impl ServerState {
+    fn of(half: impl ServerHalf + 'static) -> Self {
+        let held = half.held();
+        let node = half.node().map_or(0, ClientNode::encoded_len);
+        Self {
+            held: (held.bytes + node, held.all_names),
+            _half: Box::new(half),
+        }
     }
 }
 
+/// The mark of a step after which the client does not read.
+pub const UNREAD: u8 = 0x80;
+
 /// The bytes of one script of [`server`], for a seed of the corpus. Each request is followed by another
-/// snapshot and by time.
-pub fn server_seed(mode: u8, requests: &[Vec<u8>]) -> Vec<u8> {
+/// snapshot and by time. Each step has these `marks`, and no response is made if one is [`UNREAD`].
+pub fn server_seed(mode: u8, marks: u8, requests: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = vec![mode];
     for (index, request) in requests.iter().enumerate() {
-        super::push_body(&mut bytes, 0, request);
-        let index = u8::try_from(index).expect("a small script");
-        bytes.extend([1, index, 2, 30, 3, 0]);
+        super::push_body(&mut bytes, marks, request);
+        let index = u8::try_from(index % 256).expect("a byte");
+        bytes.extend([1 | marks, index, 2 | marks, 30]);
+        if marks & UNREAD == 0 {
+            bytes.extend([3 | marks, 0]);
+        }
     }
     bytes
 }
 
-fn run<H: ServerHalf<Request: Message + Default>>(mut steps: &[u8]) {
+fn run<H: ServerHalf<Request: Message + Default>>(mut steps: &[u8]) -> H {
     let mut server = H::new(snapshot(0), Arc::default());
     let mut now = Instant::now();
     let mut asked = 0;
@@ -64,10 +97,11 @@ fn run<H: ServerHalf<Request: Message + Default>>(mut steps: &[u8]) {
         // A name may be longer in its canonical form.
         assert!(held.bytes <= 3 * asked, "{held:?} of {asked} bytes");
         // A client that does not read leaves responses unmade.
-        if step & 0x80 == 0 {
+        if step & UNREAD == 0 {
             drain(&mut server);
         }
     }
+    server
 }
 
 fn drain<H: ServerHalf>(server: &mut H) {

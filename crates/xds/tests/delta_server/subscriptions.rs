@@ -1,6 +1,8 @@
 //! Tests of the names that a client subscribes to and unsubscribes from, and of the resources that
 //! it is sent for them.
 
+use crowfly_testkit::builders::{endpoints, listener};
+
 use crate::support::{CDS, EDS, LDS, Stream, ack, clusters, eds, request, said, service};
 
 /// P-22: xDS protocol: Subscribing to Resources. The client may have forgotten what it was sent.
@@ -40,7 +42,33 @@ fn to_unsubscribe_a_name_under_a_wildcard_is_answered() {
     assert_eq!(stream.set(without_a), expected);
 }
 
-/// P-12: xDS protocol: Unsubscribing from Resources. Without a wildcard there is nothing to say.
+/// H-13, H-14: Names that are subscribed to one after the other come one by one, and so do their changes.
+#[test]
+fn each_name_and_each_change_comes_alone() {
+    let mut stream = Stream::new(eds(&[("a", 1), ("b", 1), ("c", 1)]));
+    for name in ["a", "c", "b"] {
+        assert_eq!(stream.subscribe(EDS, &[name]), [said(EDS, &[name], &[])]);
+    }
+    let b_changed = eds(&[("a", 1), ("b", 2), ("c", 1)]);
+    assert_eq!(stream.set(b_changed), [said(EDS, &["b"], &[])]);
+    let a_changed = eds(&[("a", 2), ("b", 2), ("c", 1)]);
+    assert_eq!(stream.set(a_changed), [said(EDS, &["a"], &[])]);
+}
+
+/// H-18: Two types share one stream, and a change of one is sent for that one alone.
+#[test]
+fn two_types_share_one_stream() {
+    let mut stream = Stream::new(service("a").snapshot());
+    assert_eq!(stream.subscribe(EDS, &["a"]), [said(EDS, &["a"], &[])]);
+    assert_eq!(stream.subscribe(LDS, &["a"]), [said(LDS, &["a"], &[])]);
+    let changed = service("a").with(listener("a").rds("other"));
+    let answer = stream.set(changed.snapshot());
+    assert_eq!(answer, [said(LDS, &["a"], &[])]);
+    let both = changed.with(endpoints("a").locality("r", 1, ["10.0.0.1:2"]));
+    assert_eq!(stream.set(both.snapshot()), [said(EDS, &["a"], &[])]);
+}
+
+/// H-17, P-12: xDS protocol: Unsubscribing from Resources. Without a wildcard there is nothing to say.
 #[test]
 fn to_unsubscribe_is_not_answered_and_ends_the_updates() {
     let mut stream = Stream::new(eds(&[("a", 1), ("b", 1)]));
@@ -85,7 +113,7 @@ fn a_name_in_both_lists_is_subscribed_to() {
     assert_eq!(stream.set(eds(&[("a", 2)])), [said(EDS, &["a"], &[])]);
 }
 
-/// P-19, P-20: xDS protocol: Knowing When a Requested Resource Does Not Exist.
+/// H-15, H-16, P-19, P-20: xDS protocol: Knowing When a Requested Resource Does Not Exist.
 #[test]
 fn a_name_that_does_not_exist_is_reported_once_and_sent_when_it_appears() {
     let mut stream = Stream::new(eds(&[("a", 1)]));

@@ -6,7 +6,7 @@ use crowfly_testkit::builders::{Resources, cluster, endpoints, listener, routes}
 
 use crate::server::{Server, names};
 
-/// P-09: A change to one cluster sends all of them in one response.
+/// H-05, P-09: A change to one cluster sends all of them in one response.
 #[test]
 fn changed_cluster_is_sent_with_all_others() {
     let mut server = Server::new(&all());
@@ -20,7 +20,7 @@ fn changed_cluster_is_sent_with_all_others() {
     server.silent();
 }
 
-/// P-09: A change to one of several routes or endpoints sends that one.
+/// H-06, P-09: A change to one of several routes or endpoints sends that one.
 #[test]
 fn changed_endpoints_are_sent_alone() {
     let mut server = Server::new(&all());

@@ -6,7 +6,7 @@ use crowfly_testkit::builders::{Resources, cluster, endpoints, listener};
 
 use crate::server::{Server, names};
 
-/// P-13: A client that names some resources is served those alone, of every type.
+/// H-04, P-13: A client that names some resources is served those alone, of every type.
 #[test]
 fn named_subset_is_served_alone() {
     let mut server = Server::new(&three());
@@ -62,7 +62,7 @@ fn name_that_left_and_returned_is_sent_again() {
     assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
 }
 
-/// P-15: A list that was empty from the start means everything.
+/// H-01, H-03, P-15: A list that was empty from the start means everything.
 #[test]
 fn empty_list_at_first_means_everything() {
     let mut server = Server::new(&three());
@@ -74,6 +74,44 @@ fn empty_list_at_first_means_everything() {
     server.set(&three().with(cluster("d")));
 
     assert_eq!(names::<Cluster>(&server.response()), ["a", "b", "c", "d"]);
+}
+
+/// H-02: A change is pushed to a client that asked for everything.
+#[test]
+fn change_is_pushed_to_a_wildcard() {
+    let mut server = Server::new(&three());
+    server.ask::<Cluster>(&[], "");
+    let first = server.response();
+    server.ack::<Cluster>(&[], &first);
+    server.set(&three().with(cluster("a").eds("other")));
+    let changed = server.response();
+    assert_eq!(names::<Cluster>(&changed), ["a", "b", "c"]);
+    assert_ne!(changed.version_info, first.version_info);
+}
+
+/// H-10, H-11: Names that are unsubscribed are not sent any more, and the others are.
+#[test]
+fn unsubscribed_names_are_not_sent_any_more() {
+    let mut server = Server::new(&three());
+    let [b_changed, a_changed] = [three().with(cluster("b").eds("other")), three()]
+        .map(|all| all.with(endpoints("b").locality("z", 1, ["127.0.0.1:1"])));
+    let a_changed = a_changed
+        .with(cluster("a").eds("other"))
+        .with(endpoints("a").locality("z", 1, ["127.0.0.1:1"]));
+    server.ask::<Cluster>(&["a", "b", "c"], "");
+    let clusters = server.response();
+    server.ack::<Cluster>(&["a"], &clusters);
+    server.ask::<Endpoints>(&["a", "b", "c"], "");
+    let assignments = server.response();
+    server.ack::<Endpoints>(&["a"], &assignments);
+    server.silent();
+    server.set(&b_changed);
+    server.silent();
+    server.set(&a_changed);
+    let clusters = server.response();
+    assert_eq!(names::<Cluster>(&clusters), ["a"]);
+    server.ack::<Cluster>(&["a"], &clusters);
+    assert_eq!(names::<Endpoints>(&server.response()), ["a"]);
 }
 
 /// P-15: After a name was given, an empty list means nothing.
@@ -166,7 +204,7 @@ fn first_wildcard_is_answered_also_with_nothing() {
     server.silent();
 }
 
-/// P-19: A name that does not exist is remembered, and sent when it does (xDS protocol: "Knowing
+/// H-08, P-19: A name that does not exist is remembered, and sent when it does (xDS protocol: "Knowing
 /// when a requested resource does not exist").
 #[test]
 fn missing_name_is_sent_once_it_exists() {
@@ -179,7 +217,7 @@ fn missing_name_is_sent_once_it_exists() {
     assert_eq!(names::<Endpoints>(&server.response()), ["later"]);
 }
 
-/// P-19: A named cluster that does not exist is left out of the answer, which tells nothing about
+/// H-07, P-19: A named cluster that does not exist is left out of the answer, which tells nothing about
 /// it.
 #[test]
 fn missing_cluster_is_left_out_and_sent_once_it_exists() {

@@ -29,7 +29,7 @@ fn nonces_are_never_used_twice_on_a_stream() {
     assert!(nonces.iter().all(|nonce| !nonce.is_empty()));
 }
 
-/// P-01: A nonce belongs to its type: a response of another type does not make it stale (xDS
+/// H-09, P-01: A nonce belongs to its type: a response of another type does not make it stale (xDS
 /// protocol: "Basic protocol overview").
 #[test]
 fn nonce_of_one_type_is_not_outdated_by_another_type() {
