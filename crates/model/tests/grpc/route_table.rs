@@ -264,14 +264,17 @@ proptest! {
     }
 }
 
-/// A call that no route matches is told which routes were left out: it may be meant for one.
-#[test]
-fn no_match_names_the_skipped_routes() {
-    let skipped = |index, reason: &str| SkippedRoute {
+fn skipped(index: usize, reason: &str) -> SkippedRoute {
+    SkippedRoute {
         index,
         name: String::new(),
         reason: reason.to_owned(),
-    };
+    }
+}
+
+/// A call that no route matches is told which routes were left out: it may be meant for one.
+#[test]
+fn no_match_names_the_skipped_routes() {
     let mut host = VirtualHost::clone(&host(Vec::new()));
     let text = |host: &VirtualHost| {
         let table = RouteTable::compile(&Arc::new(host.clone()), |_| ());
@@ -286,6 +289,39 @@ fn no_match_names_the_skipped_routes() {
     assert_eq!(
         text(&host),
         "virtual host host: no route matches /a.A/M (skipped: routes[0]: one; routes[3]: two)"
+    );
+}
+
+/// An error names five routes of each kind, because a table may have a thousand.
+#[test]
+fn no_match_names_few_of_many_routes() {
+    let path = || PathMatcher::Prefix {
+        text: "/a.".to_owned(),
+        case_sensitive: true,
+    };
+    let route = |_| Route {
+        name: String::new(),
+        condition: Condition {
+            fraction: Some(Fraction::per_million(0)),
+            ..Condition::of_path(path())
+        },
+        action: RouteAction::NonForwarding,
+        filters: FilterOverrides::default(),
+    };
+    let mut host = VirtualHost::clone(&host((0..6).map(route).collect()));
+    host.skipped = (6..12).map(|index| skipped(index, "no")).collect();
+
+    let table = RouteTable::compile(&Arc::new(host), |_| ());
+    let error = table.find(&CallHead::of_path("/a.A/M"), || 0).unwrap_err();
+    let listed = |range: std::ops::Range<u32>, why: &str| {
+        let items = range.map(|at| format!("routes[{at}]: {why}"));
+        items.collect::<Vec<_>>().join("; ")
+    };
+    let tried = listed(0..5, "the call is not one of its 0%");
+    let skipped = listed(6..11, "no");
+    assert_eq!(
+        error.to_string(),
+        format!("virtual host host: no route matches /a.A/M (tried: {tried}) (skipped: {skipped})")
     );
 }
 
@@ -313,11 +349,7 @@ fn no_match_names_the_routes_for_the_path() {
         route("/A.", vec![], None),
         route("/a.", vec![], Some(Fraction::per_million(0))),
     ]));
-    host.skipped = vec![SkippedRoute {
-        index: 1,
-        name: String::new(),
-        reason: "one".to_owned(),
-    }];
+    host.skipped = vec![skipped(1, "one")];
     let table = RouteTable::compile(&Arc::new(host), |_| ());
     let error = table.find(&CallHead::of_path("/a.A/M"), || 0).unwrap_err();
     assert_eq!(

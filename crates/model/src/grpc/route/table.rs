@@ -200,7 +200,7 @@ impl<'a> NoRoute<'a> {
     }
 }
 
-/// The greatest number of routes that an error names, because a table may have a thousand.
+/// The greatest number of routes that each list of an error names, because a table may have a thousand.
 const MAX_TOLD: usize = 5;
 
 impl fmt::Display for NoRoute<'_> {
@@ -210,7 +210,8 @@ impl fmt::Display for NoRoute<'_> {
         let tried = self.tried.iter();
         let tried = tried.map(|(at, why)| format!("routes[{}]: {why}", host.index_of(*at)));
         list(f, "tried", tried)?;
-        list(f, "skipped", host.skipped.iter().map(ToString::to_string))
+        let skipped = host.skipped.iter().take(MAX_TOLD);
+        list(f, "skipped", skipped.map(ToString::to_string))
     }
 }
 
