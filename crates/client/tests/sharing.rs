@@ -75,11 +75,12 @@ async fn channels_to_one_target_share_a_client() {
     drop(other);
 }
 
-/// A caller that asks for other settings gets a client with these settings, and not the existing
-/// one.
+/// A caller that asks for other settings gets a client with these settings, and not the existing one. A cluster with
+/// a list of its own shows which settings the client has, because only one of them allows it (gRFC A99).
 #[tokio::test]
 async fn clients_with_other_settings_are_not_shared() {
-    let mut server = AdsServer::start();
+    let aggregate = cluster("a").aggregate_resource("list");
+    let server = ResourceServer::start(&Resources::new().with(aggregate));
     let bootstrap = Arc::new(server.bootstrap());
     let builder = || XdsClient::builder(Arc::clone(&bootstrap)).target("xds:///payments");
     let mut watches = Vec::new();
@@ -87,8 +88,15 @@ async fn clients_with_other_settings_are_not_shared() {
         let other = builder()
             .data_error_handling(data_errors)
             .aggregate_cluster_resources(lists);
-        watches.push(other.shared().unwrap().watch::<Cluster>("a").unwrap());
-        server.next_stream().await;
+        let mut watch = other.shared().unwrap().watch::<Cluster>("a").unwrap();
+        let event = timeout(PATIENCE, watch.next()).await.unwrap();
+        let Some(WatchEvent::ResourceChanged(read)) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!(read.is_ok(), lists, "{read:?}");
+        // The client lives on, because only clients in use are shared.
+        watches.push(watch);
+        server.has_streams(watches.len()).await;
     }
 }
 
