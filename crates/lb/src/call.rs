@@ -21,12 +21,12 @@ pub struct CallContext<'a> {
     random: Cell<u64>,
     hash: Option<u64>,
     headers: Option<&'a dyn HashHeader>,
-    session: Option<Session<'a>>,
+    session: Option<CallSession<'a>>,
 }
 
 /// The session of a call (A55): the backend that it sticks to, if it has one yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Session<'a> {
+pub struct CallSession<'a> {
     /// The addresses of the backend, in the order in which they are tried. They are empty if the call is
     /// the first of its session.
     pub addresses: &'a [SocketAddr],
@@ -100,13 +100,13 @@ impl<'a> CallContext<'a> {
     /// Only a call of a session says the time, because nothing else of a pick depends on it.
     pub fn with_session(self, addresses: &'a [SocketAddr], now: Instant) -> Self {
         Self {
-            session: Some(Session { addresses, now }),
+            session: Some(CallSession { addresses, now }),
             ..self
         }
     }
 
     /// The session of the call; `None` if no filter keeps one.
-    pub fn session(&self) -> Option<Session<'a>> {
+    pub fn session(&self) -> Option<CallSession<'a>> {
         self.session
     }
 

@@ -16,7 +16,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 
 pub use outlier::{Ejection, EjectionCause, OutlierChange, OutlierEvent, OutlierRule, SpareReason};
 pub(crate) use pool::{Owner, Pool};
-pub(crate) use ready::{Books, ReadyEndpoint};
+pub(crate) use ready::{LeafCounters, ReadyEndpoint};
 pub(crate) use record::{Failed, Record, Seen, State};
 pub(crate) use roster::RosterId;
 pub use sessions::SessionsId;

@@ -84,7 +84,7 @@ pub mod timing;
 mod tree;
 
 pub use balancer::{Balancer, BalancerEvent, Command};
-pub use call::{Call, CallContext, HashHeader, Session, hash_values};
+pub use call::{Call, CallContext, CallSession, HashHeader, hash_values};
 pub use counters::CallCounters;
 pub use custom::{CustomPolicy, ReadyRef, ReadySet, Selection, Selector};
 pub use endpoint::{

@@ -24,7 +24,7 @@ pub(crate) use self::{
     map::AddressMap,
 };
 use crate::{
-    Call, Demand, Pick, Session,
+    Call, CallSession, Demand, Pick,
     endpoint::{SessionsId, Wish},
     plan::HealthSet,
     sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed},
@@ -82,7 +82,7 @@ impl<T> Sessions<T> {
     /// none it can use or wait for, it goes where `delegate` says, and is a use of that backend.
     pub(crate) fn pick(
         &self,
-        session: &Session<'_>,
+        session: &CallSession<'_>,
         delegate: impl FnOnce() -> Pick<T>,
     ) -> Pick<T> {
         let opened = self.opened.load();
@@ -106,7 +106,7 @@ impl<T> Sessions<T> {
 
 impl<T> Opened<T> {
     /// The pick of a session that can use its backend, or must wait for it.
-    fn stick(&self, session: &Session<'_>, allowed: HealthSet, at: Tick) -> Option<Pick<T>> {
+    fn stick(&self, session: &CallSession<'_>, allowed: HealthSet, at: Tick) -> Option<Pick<T>> {
         let mut is_known = false;
         let ready = self.find(session, allowed, |anchor| {
             is_known = true;
@@ -123,7 +123,7 @@ impl<T> Opened<T> {
     ///
     /// It says first that it may wait and looks then, because a state that changes in between would
     /// otherwise wake nobody.
-    fn wait(&self, session: &Session<'_>, allowed: HealthSet, at: Tick) -> Option<Pick<T>> {
+    fn wait(&self, session: &CallSession<'_>, allowed: HealthSet, at: Tick) -> Option<Pick<T>> {
         self.find(session, allowed, |anchor| {
             anchor.listen();
             None::<()>
@@ -163,7 +163,7 @@ impl<T> Opened<T> {
     /// The first result for an endpoint of the session that has a health that is allowed.
     fn find<R>(
         &self,
-        session: &Session<'_>,
+        session: &CallSession<'_>,
         allowed: HealthSet,
         mut look: impl FnMut(&Anchor<T>) -> Option<R>,
     ) -> Option<R> {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::{
     Connectivity, EndpointId, EndpointState, RosterId, Wish,
-    ready::{Books, Connected, ReadyEndpoint},
+    ready::{Connected, LeafCounters, ReadyEndpoint},
     record::{Connection, Kind, Record, State},
     roster::Roster,
     sessions::Stirred,
@@ -96,8 +96,8 @@ impl<T> Pool<T> {
             return;
         }
         let was_held = !record.places.is_empty();
-        let books = books_of(&self.rosters, record.roster);
-        record.enter(id, (leaf, locality), books, self.copy);
+        let counters = counters_of(&self.rosters, record.roster);
+        record.enter(id, (leaf, locality), counters, self.copy);
         if !was_held {
             let roster = record.roster;
             self.set_held(roster, id, true);
@@ -244,8 +244,8 @@ impl<T> Pool<T> {
             EndpointState::Idle => record.idle(id),
             EndpointState::Ready { transport, address } => match record.kind {
                 Kind::Endpoint { .. } => {
-                    let books = books_of(&self.rosters, record.roster);
-                    record.ready(id, (transport, address), books, self.copy)
+                    let counters = counters_of(&self.rosters, record.roster);
+                    record.ready(id, (transport, address), counters, self.copy)
                 }
                 Kind::Flattened { .. } => self.connect_owner(id, transport, address),
             },
@@ -260,11 +260,11 @@ impl<T> Pool<T> {
 
     /// Counts the calls of a leaf cluster in these counters from now on. Its connections stay, and
     /// its leaves have to look again.
-    pub(crate) fn recount(&mut self, roster: RosterId, books: Books) {
+    pub(crate) fn recount(&mut self, roster: RosterId, counters: LeafCounters) {
         let Some(known) = self.rosters.get_mut(roster.0) else {
             return;
         };
-        known.books = Some(books);
+        known.counters = Some(counters);
         let records = self.records.entries();
         let is_ready = |record: &Record<T>| record.raw_connectivity() == Connectivity::Ready;
         let of_cluster = records.filter(|(_, record)| record.roster == roster && is_ready(record));
@@ -276,7 +276,7 @@ impl<T> Pool<T> {
             };
             match (&record.kind, &record.state) {
                 (Kind::Endpoint { .. }, _) => {
-                    record.recount(books_of(&self.rosters, roster), self.copy);
+                    record.recount(counters_of(&self.rosters, roster), self.copy);
                 }
                 (Kind::Flattened { .. }, State::Ready(connection)) => {
                     let known = connection.any();
@@ -367,7 +367,7 @@ impl<T> Pool<T> {
             id: owner,
             locality,
             addresses: alone.as_ref().unwrap_or(&record.addresses),
-            books: books_of(&self.rosters, record.roster),
+            counters: counters_of(&self.rosters, record.roster),
             transport,
             address,
         });
@@ -394,6 +394,6 @@ impl<T> Pool<T> {
     }
 }
 
-pub(super) fn books_of<T>(rosters: &Slots<Roster<T>>, id: RosterId) -> Option<&Books> {
-    rosters.get(id.0)?.books.as_ref()
+pub(super) fn counters_of<T>(rosters: &Slots<Roster<T>>, id: RosterId) -> Option<&LeafCounters> {
+    rosters.get(id.0)?.counters.as_ref()
 }

@@ -142,14 +142,14 @@ pub(super) struct Connected<'a, T> {
     pub(super) id: EndpointId,
     pub(super) locality: LocalityId,
     pub(super) addresses: &'a Arc<[SocketAddr]>,
-    pub(super) books: Option<&'a Books>,
+    pub(super) counters: Option<&'a LeafCounters>,
     pub(super) transport: T,
     pub(super) address: SocketAddr,
 }
 
 /// The counters of a leaf cluster, in which all of its calls are counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Books {
+pub(crate) struct LeafCounters {
     pub(crate) counter: Arc<CallCounter>,
     /// For load reports, if the cluster asks for them.
     pub(crate) load: Option<Load>,
@@ -174,14 +174,14 @@ impl<T> Ledger<T> {
 
     /// Counts the calls of one more connection, or of one more locality.
     pub(super) fn open(&mut self, connected: Connected<'_, T>) -> Arc<ReadyEndpoint<T>> {
-        let books = connected.books;
-        let load = books.and_then(|books| books.load.as_ref());
+        let counters = connected.counters;
+        let load = counters.and_then(|counters| counters.load.as_ref());
         let ready = Arc::new(ReadyEndpoint {
             started: AtomicU64::new(0),
             succeeded: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
-            cluster: books.map(|books| books.counter.clone()),
+            cluster: counters.map(|counters| counters.counter.clone()),
             load: load.map(|load| load.tally(&connected.locality)),
             transport: connected.transport,
             id: connected.id,

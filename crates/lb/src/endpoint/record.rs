@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     Connectivity, EndpointId, EndpointView, RosterId, Wish,
-    ready::{Books, Connected, Ledger, ReadyEndpoint, Settled},
+    ready::{Connected, LeafCounters, Ledger, ReadyEndpoint, Settled},
     sessions::Tie,
 };
 use crate::{Health, LocalityId, Tree, TreeRole, leaf::LeafId};
@@ -224,7 +224,7 @@ impl<T> Record<T> {
         &mut self,
         id: EndpointId,
         (leaf, locality): (LeafId, &LocalityId),
-        books: Option<&Books>,
+        counters: Option<&LeafCounters>,
         copy: fn(&T) -> T,
     ) {
         self.places.push(Place {
@@ -241,7 +241,7 @@ impl<T> Record<T> {
                 id,
                 locality: locality.clone(),
                 addresses: &self.addresses,
-                books,
+                counters,
                 transport: copy(&known.transport),
                 address: known.address,
             });
@@ -293,7 +293,7 @@ impl<T> Record<T> {
         &mut self,
         id: EndpointId,
         (transport, address): (T, SocketAddr),
-        books: Option<&Books>,
+        counters: Option<&LeafCounters>,
         copy: fn(&T) -> T,
     ) -> bool {
         let Some(locality) = self.locality().cloned() else {
@@ -305,7 +305,7 @@ impl<T> Record<T> {
                 id,
                 locality,
                 addresses,
-                books,
+                counters,
                 transport,
                 address,
             })
@@ -324,7 +324,7 @@ impl<T> Record<T> {
 
     /// Counts future calls in other counters of the cluster. Open calls stay in the counters in
     /// which they began.
-    pub(super) fn recount(&mut self, books: Option<&Books>, copy: fn(&T) -> T) {
+    pub(super) fn recount(&mut self, counters: Option<&LeafCounters>, copy: fn(&T) -> T) {
         let State::Ready(connection) = &mut self.state else {
             return;
         };
@@ -334,7 +334,7 @@ impl<T> Record<T> {
                 id: ready.id,
                 locality: ready.locality.clone(),
                 addresses: &ready.addresses,
-                books,
+                counters,
                 transport: copy(&ready.transport),
                 address: ready.address,
             };

@@ -18,7 +18,7 @@ use super::{
     Ejection, EndpointId, Pool, RosterView, Wish,
     index::AddressIndex,
     outlier::Outliers,
-    ready::Books,
+    ready::LeafCounters,
     record::{Kind, Record, State},
     sessions::RosterSessions,
 };
@@ -37,7 +37,7 @@ pub(super) struct Roster<T> {
     pub(super) within: Option<ChildId>,
     pub(super) cluster: ClusterName,
     /// The calls of the cluster are counted here.
-    pub(super) books: Option<Books>,
+    pub(super) counters: Option<LeafCounters>,
     pub(super) index: AddressIndex,
     draining: Vec<EndpointId>,
     /// Endpoints that no leaf holds.
@@ -72,14 +72,14 @@ impl<T> Pool<T> {
         tree: &ClusterName,
         within: Option<ChildId>,
         cluster: &ClusterName,
-        books: Option<Books>,
+        counters: Option<LeafCounters>,
     ) -> RosterId {
         let key = self.rosters.insert_with(|key| Roster {
             sessions: RosterSessions::new(RosterId(key)),
             tree: tree.clone(),
             within,
             cluster: cluster.clone(),
-            books,
+            counters,
             index: AddressIndex::default(),
             draining: Vec::new(),
             unheld: BTreeSet::new(),

@@ -27,7 +27,7 @@ pub use crowfly_names::{ClusterLoad, LocalityLoad, MetricSum, MetricTotals};
 
 pub use self::metrics::{BackendMetrics, MetricFilter, NamedMetrics};
 pub(crate) use self::usage::{DropCounters, Load, LoadUse, Tallied};
-use self::{tally::Taken, usage::Books};
+use self::{tally::Taken, usage::ClusterCounters};
 use crate::ClusterName;
 
 /// The clusters whose load one server wants to know. Share one between the balancers of a channel.
@@ -48,7 +48,7 @@ pub struct LoadStore {
 type ClusterKey = (ClusterName, Option<Arc<str>>);
 
 struct Known {
-    books: Arc<Books>,
+    counters: Arc<ClusterCounters>,
     /// Alive while a tree, a picker or a call counts in the cluster's counters.
     usage: Weak<LoadUse>,
 }
@@ -81,7 +81,7 @@ impl LoadStore {
                 // before the last user went.
                 let is_used = known.usage.strong_count() > 0;
                 fence(Acquire);
-                loads.push(known.books.take(cluster, eds_service_name.as_ref()));
+                loads.push(known.counters.take(cluster, eds_service_name.as_ref()));
                 is_used
             });
         loads
@@ -98,13 +98,13 @@ impl LoadStore {
         let usage = {
             let mut clusters = self.clusters();
             let known = clusters.entry(key).or_insert_with(|| Known {
-                books: Arc::default(),
+                counters: Arc::default(),
                 usage: Weak::new(),
             });
             if let Some(usage) = known.usage.upgrade() {
                 return usage;
             }
-            let usage = Arc::new(LoadUse::new(&known.books, self));
+            let usage = Arc::new(LoadUse::new(&known.counters, self));
             known.usage = Arc::downgrade(&usage);
             usage
         };

@@ -18,7 +18,7 @@ use crate::{
 
 /// The counts of one cluster.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct ClusterCounters {
     inner: Mutex<Inner>,
     uncategorized: Arc<DropCounter>,
 }
@@ -78,7 +78,7 @@ impl Tallies {
 #[derive(Debug, Default)]
 struct DropCounter(AtomicU64);
 
-impl Books {
+impl ClusterCounters {
     /// Takes what is new, and forgets the localities and categories that nobody counts in any more.
     pub(super) fn take(
         &self,
@@ -142,14 +142,14 @@ impl DropCounter {
 /// A share in the load counters of a cluster. The last share that is dropped tells the store.
 #[derive(Debug)]
 pub(crate) struct LoadUse {
-    books: Arc<Books>,
+    counters: Arc<ClusterCounters>,
     store: Arc<LoadStore>,
 }
 
 impl LoadUse {
-    pub(super) fn new(books: &Arc<Books>, store: &Arc<LoadStore>) -> Self {
+    pub(super) fn new(counters: &Arc<ClusterCounters>, store: &Arc<LoadStore>) -> Self {
         Self {
-            books: books.clone(),
+            counters: counters.clone(),
             store: store.clone(),
         }
     }
@@ -179,17 +179,17 @@ impl Load {
     /// The counters of one more connection.
     pub(crate) fn tally(&self, locality: &LocalityId) -> Tallied {
         Tallied {
-            tally: self.usage.books.tally(locality, &self.metrics),
+            tally: self.usage.counters.tally(locality, &self.metrics),
             _usage: self.usage.clone(),
         }
     }
 
     /// The counters of the cluster's drops.
     pub(crate) fn drops(&self, categories: &[DropCategory]) -> Arc<DropCounters> {
-        let counter = |category: &DropCategory| self.usage.books.category(&category.name);
+        let counter = |category: &DropCategory| self.usage.counters.category(&category.name);
         Arc::new(DropCounters {
             categories: categories.iter().map(counter).collect(),
-            uncategorized: self.usage.books.uncategorized.clone(),
+            uncategorized: self.usage.counters.uncategorized.clone(),
             _usage: self.usage.clone(),
         })
     }
@@ -256,17 +256,17 @@ mod tests {
     #[test]
     fn connections_that_are_gone_are_folded_while_nobody_takes_reports() {
         const RECONNECTS: u64 = 10_000;
-        let books = Books::default();
+        let counters = ClusterCounters::default();
         let here = LocalityId::new("eu", "a", "");
         let filter = Arc::new(MetricFilter {
             named: NamedMetrics::All,
             ..MetricFilter::default()
         });
-        let lasting: Vec<_> = (0..40).map(|_| books.tally(&here, &filter)).collect();
+        let lasting: Vec<_> = (0..40).map(|_| counters.tally(&here, &filter)).collect();
         lasting.iter().for_each(|tally| tally.start());
         let named = HashMap::from([("queue".to_owned(), 1.0)]);
         for _ in 0..RECONNECTS {
-            let tally = books.tally(&here, &filter);
+            let tally = counters.tally(&here, &filter);
             tally.start();
             tally.record(&BackendMetrics {
                 cpu_utilization: 0.0,
@@ -275,10 +275,12 @@ mod tests {
                 named: &named,
             });
             tally.finish(Counted::Success);
-            let held = books.inner.lock().unwrap().localities[&here].entries.len();
+            let held = counters.inner.lock().unwrap().localities[&here]
+                .entries
+                .len();
             assert!(held <= 2 * lasting.len() + 2, "{held}");
         }
-        let load = books.take(&"payments".into(), None);
+        let load = counters.take(&"payments".into(), None);
         let [here] = &load.localities[..] else {
             panic!("one locality: {load:?}");
         };
@@ -289,7 +291,7 @@ mod tests {
         let queue = here.metrics.named["named_metrics.queue"];
         assert_eq!(queue, MetricSum { calls, total });
 
-        let again = books.take(&"payments".into(), None);
+        let again = counters.take(&"payments".into(), None);
         assert_eq!(again.localities[0].issued, 0, "taken once");
     }
 }

@@ -9,7 +9,7 @@ use super::{NodeContext, Position, agenda::NodeId};
 use crate::{
     Connectivity, Tree,
     counters::CallCounter,
-    endpoint::{Books, Pool, RosterId},
+    endpoint::{LeafCounters, Pool, RosterId},
     leaf::Leaves,
     load::{DropCounters, Load},
     plan::{ClusterPlan, DropCategory},
@@ -37,12 +37,14 @@ impl ClusterImpl {
         let counter = cx.counters.counter(&plan.name, eds_service_name);
         let load = load_of(plan);
         let drops = load.as_ref().map(|load| load.drops(&plan.drops));
-        let books = Books {
+        let counters = LeafCounters {
             counter: counter.clone(),
             load,
         };
         let (tree, within) = (cx.tree, cx.place.child);
-        let roster = cx.pool.open_roster(tree, within, &plan.name, Some(books));
+        let roster = cx
+            .pool
+            .open_roster(tree, within, &plan.name, Some(counters));
         cx.pool.set_override_host(roster, plan.override_host);
         cx.pool.list_draining(roster, &plan.draining);
         cx.pool
@@ -77,7 +79,7 @@ impl ClusterImpl {
             self.drops = load.as_ref().map(|load| load.drops(&plan.drops));
             if before.load != plan.load {
                 let counter = self.counter.clone();
-                cx.pool.recount(self.roster, Books { counter, load });
+                cx.pool.recount(self.roster, LeafCounters { counter, load });
             }
         }
         cx.pool.set_override_host(self.roster, plan.override_host);

@@ -34,7 +34,7 @@ pub(super) fn judge(
     hosts: &[Host],
     rng: &mut fastrand::Rng,
 ) -> Vec<(usize, Verdict)> {
-    let mut docket = Docket {
+    let mut round = Round {
         settings,
         hosts,
         ejected: hosts.iter().map(|host| host.is_ejected).collect(),
@@ -42,12 +42,12 @@ pub(super) fn judge(
         verdicts: Vec::new(),
     };
     if let Some(rule) = &settings.success_rate {
-        docket.by_success_rate(*rule, rng);
+        round.by_success_rate(*rule, rng);
     }
     if let Some(rule) = &settings.failure_percentage {
-        docket.by_failure_percentage(*rule, rng);
+        round.by_failure_percentage(*rule, rng);
     }
-    docket.verdicts
+    round.verdicts
 }
 
 /// Returns whether any endpoint had enough calls to be judged by one of the rules.
@@ -64,7 +64,7 @@ pub(super) fn has_candidates(settings: &OutlierDetection, calls: &[Settled]) -> 
 }
 
 /// The state of one look at all endpoints.
-struct Docket<'a> {
+struct Round<'a> {
     settings: &'a OutlierDetection,
     hosts: &'a [Host],
     /// The endpoints that are ejected by now, and their number.
@@ -73,7 +73,7 @@ struct Docket<'a> {
     verdicts: Vec<(usize, Verdict)>,
 }
 
-impl Docket<'_> {
+impl Round<'_> {
     fn by_success_rate(&mut self, rule: SuccessRateEjection, rng: &mut fastrand::Rng) {
         let Some(rates) = self.candidates(rule.request_volume, rule.minimum_hosts) else {
             return;

@@ -11,7 +11,7 @@ fn connected(ledger: &mut Ledger<()>) -> Arc<ReadyEndpoint<()>> {
         id: EndpointId(Slots::new().insert(())),
         locality: LocalityId::default(),
         addresses: &(Arc::new([]) as Arc<[SocketAddr]>),
-        books: None,
+        counters: None,
         transport: (),
         address: SocketAddr::from(([127, 0, 0, 1], 80)),
     })

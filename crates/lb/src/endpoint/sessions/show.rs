@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::{
     super::{
         EndpointId, Pool, RosterId,
-        pool::books_of,
+        pool::counters_of,
         ready::{Connected, ReadyEndpoint},
         record::{Kind, Record, State},
     },
@@ -50,7 +50,7 @@ impl<T> Pool<T> {
                         id,
                         locality: tie.locality.clone(),
                         addresses,
-                        books: books_of(&self.rosters, *roster),
+                        counters: counters_of(&self.rosters, *roster),
                         transport: (self.copy)(&known.transport),
                         address: known.address,
                     }));

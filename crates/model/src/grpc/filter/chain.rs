@@ -19,11 +19,11 @@ use crate::{Validator, grpc::any::Extension};
 ///
 /// Names are unique. Clones share the filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilterChain(Arc<[HttpFilter]>);
+pub struct FilterChain(Arc<[ChainedFilter]>);
 
 /// One filter of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpFilter {
+pub struct ChainedFilter {
     /// The name by which overrides find the filter; never empty.
     pub name: String,
     /// The configuration of the filter.
@@ -34,7 +34,7 @@ pub struct HttpFilter {
 
 impl FilterChain {
     /// The filters, in the order in which calls pass them.
-    pub fn iter(&self) -> impl Iterator<Item = &HttpFilter> {
+    pub fn iter(&self) -> impl Iterator<Item = &ChainedFilter> {
         self.0.iter()
     }
 
@@ -44,8 +44,8 @@ impl FilterChain {
     }
 }
 
-impl FromIterator<HttpFilter> for FilterChain {
-    fn from_iter<I: IntoIterator<Item = HttpFilter>>(filters: I) -> Self {
+impl FromIterator<ChainedFilter> for FilterChain {
+    fn from_iter<I: IntoIterator<Item = ChainedFilter>>(filters: I) -> Self {
         Self(filters.into_iter().collect())
     }
 }
@@ -111,7 +111,7 @@ fn check_order(kept: &[(usize, Kept)], v: &mut Validator) {
 
 /// An entry of the list that has a place in the chain.
 enum Kept {
-    Filter(HttpFilter),
+    Filter(ChainedFilter),
     /// An error has been recorded for the filter.
     Rejected,
     Router,
@@ -143,7 +143,7 @@ fn parse_filter(proto: &Proto, custom: &CustomFilters, v: &mut Validator) -> Opt
         }
     });
     match reading {
-        Reading::Filter(config) => Some(Kept::Filter(HttpFilter {
+        Reading::Filter(config) => Some(Kept::Filter(ChainedFilter {
             name: proto.name.clone(),
             config,
             disabled: proto.disabled,

@@ -5,8 +5,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    CustomFilterConfig, FaultConfig, FilterChain, FilterConfig, FilterOverride, FilterOverrides,
-    HttpFilter, SessionCookie, stateful_session,
+    ChainedFilter, CustomFilterConfig, FaultConfig, FilterChain, FilterConfig, FilterOverride,
+    FilterOverrides, SessionCookie, stateful_session,
 };
 
 /// The overrides that are in force for one cluster of one route.
@@ -85,7 +85,7 @@ impl FilterChain {
 }
 
 /// The filter under its overrides; `None` if it is disabled.
-fn merge<'a>(filter: &'a HttpFilter, overrides: Overrides<'a>) -> Option<EffectiveFilter<'a>> {
+fn merge<'a>(filter: &'a ChainedFilter, overrides: Overrides<'a>) -> Option<EffectiveFilter<'a>> {
     let found = || overrides.of(&filter.name);
     // Any override enables a filter that the chain disables, as in gRPC C-core and Envoy.
     let disabled = found()

@@ -18,7 +18,7 @@ use std::{fmt, mem::discriminant, sync::Arc};
 
 pub(super) use self::{chain::parse as parse_chain, overrides::parse as parse_overrides};
 pub use self::{
-    chain::{FilterChain, HttpFilter},
+    chain::{ChainedFilter, FilterChain},
     custom::{CustomFilterConfig, CustomFilters, FilterSettings, MadeFilter, ReadFilter},
     effective::{EffectiveConfig, EffectiveFilter, Overrides, SetBy},
     fault::{AbortWith, DelayBy, FaultAbort, FaultConfig, FaultDelay, FaultShare},
