@@ -19,7 +19,7 @@ use crate::health::HealthCheck;
 use crate::hostnames::Hostnames;
 use crate::security::Profiles;
 use crate::subchannel::{Dialling, Report};
-use crate::subchannels::{Heard, Owner, SubchannelKey, Subchannels};
+use crate::subchannels::{Heard, SubchannelKey, Subchannels};
 use crate::transport::{Profile, Sender};
 
 /// A change of an endpoint's state, for the balancer.
@@ -123,7 +123,7 @@ impl Endpoints {
         let named = named.filter(|(_, endpoint)| endpoint.cluster.as_str() == &**cluster);
         let changes = named.filter_map(|(id, endpoint)| {
             let key = endpoint.key(endpoint.race.winner()?);
-            let state = self.subchannels.state_for(&key, Owner::Endpoint(*id))?;
+            let state = self.subchannels.state_for(&key, *id)?;
             // Any other state has no connection to name.
             let is_ready = matches!(state, EndpointState::Ready { .. });
             is_ready.then(|| (*id, self.named(endpoint, state)))
@@ -192,8 +192,7 @@ impl Endpoints {
             self.timers.remove(&(at, id));
         }
         for address in endpoint.race.held() {
-            self.subchannels
-                .abandon(&endpoint.key(address), Owner::Endpoint(id));
+            self.subchannels.abandon(&endpoint.key(address), id);
         }
     }
 
@@ -204,13 +203,13 @@ impl Endpoints {
         match self.subchannels.handle(report) {
             // Races do not get it, because an unhealthy server is no reason to connect again (gRFC A61).
             Heard::Health(owners, state) => {
-                for Owner::Endpoint(id) in owners {
+                for id in owners {
                     changes.push((id, self.named_for(id, state.clone())));
                 }
             }
             Heard::Nothing => {}
             Heard::State(owners, state) => {
-                for Owner::Endpoint(id) in owners {
+                for id in owners {
                     let state = state.clone();
                     let event = RaceEvent::Subchannel { address, state };
                     self.step(id, event, now, &mut changes);
@@ -273,7 +272,7 @@ impl Endpoints {
         match (self.endpoints.get(&id), &state) {
             (Some(endpoint), EndpointState::Ready { address, .. }) if endpoint.is_checked => {
                 let key = endpoint.key(*address);
-                self.subchannels.check(&key, Owner::Endpoint(id), state)
+                self.subchannels.check(&key, id, state)
             }
             _ => state,
         }
@@ -295,7 +294,7 @@ impl Endpoints {
     fn dial(&mut self, id: EndpointId, address: SocketAddr, now: Instant) {
         if let Some(endpoint) = self.endpoints.get_mut(&id) {
             let key = endpoint.key(address);
-            let state = self.subchannels.dial(key, Owner::Endpoint(id));
+            let state = self.subchannels.dial(key, id);
             let event = RaceEvent::Subchannel { address, state };
             endpoint.race.handle(event, now);
         }
@@ -303,8 +302,7 @@ impl Endpoints {
 
     fn abandon(&mut self, id: EndpointId, address: SocketAddr) {
         if let Some(endpoint) = self.endpoints.get(&id) {
-            self.subchannels
-                .abandon(&endpoint.key(address), Owner::Endpoint(id));
+            self.subchannels.abandon(&endpoint.key(address), id);
         }
     }
 }

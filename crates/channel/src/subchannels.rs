@@ -1,7 +1,8 @@
 //! The subchannels of a channel, shared by everything that wants a connection to the same address.
 //!
 //! A subchannel is found by its address and its transport profile. The profile counts, because a connection with other
-//! credentials or another authority must not carry the calls of a cluster. A subchannel is kept while it has an owner.
+//! credentials or another authority must not carry the calls of a cluster. A subchannel is kept while an endpoint owns
+//! it. Sessions own none, because the balancer keeps the endpoints that they use (gRFC A75).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,14 +23,7 @@ pub(crate) struct SubchannelKey {
     pub(crate) profile: Arc<Profile>,
 }
 
-/// A user that keeps a subchannel open. Sessions are no owners: the balancer keeps the endpoints that they use (gRFC
-/// A75), and those own subchannels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
-    Endpoint(EndpointId),
-}
-
-/// The subchannels of a channel, with their owners.
+/// The subchannels of a channel, with the endpoints that own them.
 #[derive(Debug)]
 pub(crate) struct Subchannels {
     dialling: Arc<Dialling>,
@@ -47,8 +41,8 @@ struct OwnedSubchannel {
     id: SubchannelId,
     subchannel: Subchannel,
     state: EndpointState<Sender>,
-    /// The owners, in sorted order.
-    owners: Vec<Owner>,
+    /// The endpoints that keep it open, in sorted order.
+    owners: Vec<EndpointId>,
     /// The check of the connection, while an owner asks for its health.
     check: Option<Box<Check>>,
     /// True if the log has said that the server has no health service.
@@ -63,18 +57,18 @@ struct Check {
     /// Cancels the check when it is dropped.
     _checking: Checking,
     health: Health,
-    watchers: Vec<Owner>,
+    watchers: Vec<EndpointId>,
 }
 
 /// The meaning of a report for the owners of a subchannel.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// The health of the subchannel has changed. The owners that asked for it have this state now.
-    Health(Vec<Owner>, EndpointState<Sender>),
+    Health(Vec<EndpointId>, EndpointState<Sender>),
     /// The subchannel is gone, or the report is about a connection that is gone.
     Nothing,
     /// The state of the subchannel has changed, for all owners.
-    State(Vec<Owner>, EndpointState<Sender>),
+    State(Vec<EndpointId>, EndpointState<Sender>),
 }
 
 impl Subchannels {
@@ -94,7 +88,7 @@ impl Subchannels {
 
     /// Makes `owner` an owner of the subchannel, and has it connect if it is IDLE. The result is the state of the
     /// subchannel, which may be any state if it has other owners.
-    pub(crate) fn dial(&mut self, key: SubchannelKey, owner: Owner) -> EndpointState<Sender> {
+    pub(crate) fn dial(&mut self, key: SubchannelKey, owner: EndpointId) -> EndpointState<Sender> {
         let owned = self.find_or_start(key);
         if let Err(place) = owned.owners.binary_search(&owner) {
             owned.owners.insert(place, owner);
@@ -107,7 +101,7 @@ impl Subchannels {
     }
 
     /// Ends an ownership. The subchannel ends with its last owner; its open calls finish.
-    pub(crate) fn abandon(&mut self, key: &SubchannelKey, owner: Owner) {
+    pub(crate) fn abandon(&mut self, key: &SubchannelKey, owner: EndpointId) {
         let Some(owned) = self.owned.get_mut(key) else {
             return;
         };
@@ -128,7 +122,7 @@ impl Subchannels {
     pub(crate) fn check(
         &mut self,
         key: &SubchannelKey,
-        owner: Owner,
+        owner: EndpointId,
         ready: EndpointState<Sender>,
     ) -> EndpointState<Sender> {
         let Some(settings) = &self.health_check else {
@@ -182,7 +176,7 @@ impl Subchannels {
     pub(crate) fn state_for(
         &self,
         key: &SubchannelKey,
-        owner: Owner,
+        owner: EndpointId,
     ) -> Option<EndpointState<Sender>> {
         let owned = self.owned.get(key)?;
         let check = owned.check.as_ref();
