@@ -44,7 +44,28 @@ const LIMIT_RATIO: f64 = 3.0;
 /// From one changed of 10,000 endpoints to the new picker, in milliseconds.
 const LIMIT_CHANGE: f64 = 2.0;
 
+/// A measured cost, the greatest cost allowed, and their unit.
+type Limit = (f64, f64, &'static str);
+
 fn main() {
+    let mut limits = Vec::new();
+    limits.extend(print_picks());
+    print_counted();
+    print_sessions();
+    limits.extend(print_changes());
+    limits.push(print_failover());
+    println!("\nlimits");
+    for (cost, limit, what) in &limits {
+        println!("{cost:.2} {what}, at most {limit} allowed");
+    }
+    assert!(
+        limits.iter().all(|(cost, limit, _)| cost <= limit),
+        "too slow"
+    );
+}
+
+/// The cost of a pick by each policy.
+fn print_picks() -> Vec<Limit> {
     println!(
         "ns per pick and end of call, {SAMPLES} samples of {PICKS} picks: their minimum; with 2 threads their median"
     );
@@ -57,37 +78,32 @@ fn main() {
         let pickers = SIZES.map(|size| Bench::ready(&policy, size).picker);
         for threads in [1, 2] {
             let cost = pickers.each_ref().map(|picker| cost(picker, threads));
-            let ratio = cost[2] / cost[1];
-            println!(
-                "{:<34}{:>8.1}{:>8.1}{:>8.1}{ratio:>14.2}",
-                format!("{}, {threads} threads", policy.name()),
-                cost[0],
-                cost[1],
-                cost[2]
-            );
+            let ratio = print_costs(&format!("{}, {threads} threads", policy.name()), cost);
             if policy == Policy::RoundRobin && threads == 1 {
                 limits.push((cost[1], LIMIT, "ns at 100 endpoints"));
                 limits.push((ratio, LIMIT_RATIO, "times that at 10,000"));
             }
         }
     }
-    print_counted();
+    limits
+}
+
+/// The cost of a pick whose call belongs to a session.
+fn print_sessions() {
     println!("\nns per pick of a session under round_robin, and end of call");
     for (what, session) in [
         ("its backend is READY", Known::Yes),
         ("its backend is gone", Known::No),
     ] {
-        let cost = SIZES.map(|size| session_pick(size, session));
-        println!(
-            "{what:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
-            cost[0],
-            cost[1],
-            cost[2],
-            cost[2] / cost[1]
-        );
+        print_costs(what, SIZES.map(|size| session_pick(size, session)));
     }
+}
+
+/// The time from a change to the picker that knows it.
+fn print_changes() -> Vec<Limit> {
     println!("\nms from one changed of 10,000 endpoints to the new picker");
     println!("{:<34}{:>8}{:>10}", "", "state", "endpoint");
+    let mut limits = Vec::new();
     for policy in policies() {
         let (state, endpoint) = (change_of_state(&policy), change_of_endpoint(&policy));
         println!(
@@ -101,24 +117,26 @@ fn main() {
             limits.push((change, LIMIT_CHANGE, "ms from a change to the new picker"));
         }
     }
+    limits
+}
+
+/// The cost of the failover of an aggregate, which must not grow faster than the number of its leaves.
+fn print_failover() -> Limit {
     println!("\nµs for each dead leaf cluster of an aggregate, from its failure to the next");
     println!("{:<34}{:>8}{:>8}{:>14}", "", "100", "2,000", "2,000/100");
     let [few, many] = [100, 2000].map(fail_over);
     let ratio = many / few;
     println!("{:<34}{few:>8.2}{many:>8.2}{ratio:>14.2}", "failover");
-    limits.push((
-        ratio,
-        LIMIT_RATIO,
-        "times the failover of 100 leaves at 2,000",
-    ));
-    println!("\nlimits");
-    for (cost, limit, what) in &limits {
-        println!("{cost:.2} {what}, at most {limit} allowed");
-    }
-    assert!(
-        limits.iter().all(|(cost, limit, _)| cost <= limit),
-        "too slow"
-    );
+    let what = "times the failover of 100 leaves at 2,000";
+    (ratio, LIMIT_RATIO, what)
+}
+
+/// Prints the costs for each of [`SIZES`], and returns the ratio of the largest size to the one before.
+fn print_costs(what: &str, cost: [f64; 3]) -> f64 {
+    let [one, hundred, many] = cost;
+    let ratio = many / hundred;
+    println!("{what:<34}{one:>8.1}{hundred:>8.1}{many:>8.1}{ratio:>14.2}");
+    ratio
 }
 
 /// The cost of a pick whose call is counted for load reports, and of one in a cluster with outlier detection or with a
@@ -133,14 +151,7 @@ fn print_row(what: &str, plan: fn(u32) -> Plan) {
     let pickers = SIZES.map(|size| Bench::of(&plan(size)).picker);
     for threads in [1, 2] {
         let cost = pickers.each_ref().map(|picker| cost(picker, threads));
-        println!(
-            "{:<34}{:>8.1}{:>8.1}{:>8.1}{:>14.2}",
-            format!("round_robin, {what}, {threads} threads"),
-            cost[0],
-            cost[1],
-            cost[2],
-            cost[2] / cost[1]
-        );
+        print_costs(&format!("round_robin, {what}, {threads} threads"), cost);
     }
 }
 

@@ -86,20 +86,11 @@ pub struct OpenTelemetry {
 impl OpenTelemetry {
     /// Makes the instruments, without optional labels.
     pub fn new(meter: &Meter) -> Self {
-        let seconds = |name, description| {
-            let histogram = meter.f64_histogram(name).with_description(description);
-            let histogram = histogram.with_unit("s").with_boundaries(LATENCY.to_vec());
-            histogram.build()
+        let seconds = |name, description| seconds(meter, name, description);
+        let histogram = |name, description, unit, boundaries| {
+            histogram(meter, name, description, (unit, boundaries))
         };
-        let histogram = |name, description, unit, boundaries: &[f64]| {
-            let histogram = meter.u64_histogram(name).with_description(description);
-            let histogram = histogram.with_unit(unit);
-            histogram.with_boundaries(boundaries.to_vec()).build()
-        };
-        let counter = |name, description, unit| {
-            let counter = meter.u64_counter(name).with_description(description);
-            counter.with_unit(unit).build()
-        };
+        let counter = |name, description, unit| counter(meter, name, description, unit);
         Self {
             xds: xds::OpenTelemetry::new(meter),
             attempts_started: counter(
@@ -296,6 +287,35 @@ impl fmt::Debug for OpenTelemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenTelemetry").finish_non_exhaustive()
     }
+}
+
+/// A histogram of times.
+fn seconds(meter: &Meter, name: &'static str, description: &'static str) -> Histogram<f64> {
+    let histogram = meter.f64_histogram(name).with_description(description);
+    let histogram = histogram.with_unit("s").with_boundaries(LATENCY.to_vec());
+    histogram.build()
+}
+
+/// A histogram of numbers, with their unit and the boundaries of its buckets.
+fn histogram(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+    (unit, boundaries): (&'static str, &[f64]),
+) -> Histogram<u64> {
+    let histogram = meter.u64_histogram(name).with_description(description);
+    let histogram = histogram.with_unit(unit);
+    histogram.with_boundaries(boundaries.to_vec()).build()
+}
+
+fn counter(
+    meter: &Meter,
+    name: &'static str,
+    description: &'static str,
+    unit: &'static str,
+) -> Counter<u64> {
+    let counter = meter.u64_counter(name).with_description(description);
+    counter.with_unit(unit).build()
 }
 
 /// The label `grpc.lb.locality`, in the form that gRFC A78 gives it. The label is empty if the locality is not known.

@@ -117,17 +117,11 @@ async fn failures_of_the_configuration_name_resource_reason_and_node_once() {
     check_unavailable(cases).await;
 }
 
-/// gRFC A32 and A88: a failure of balancing names the cluster, the reason and the node, each once.
-/// Drops and limits of the cluster are such failures.
+/// gRFC A88: a cluster without endpoints names itself, the reason and the node, each once.
 #[tokio::test]
-async fn failures_of_balancing_name_cluster_reason_and_node_once() {
-    let mut dead = Backend::start("dead").await;
-    dead.stop().await;
-    let address = dead.address.to_string();
+async fn clusters_without_endpoints_name_cluster_reason_and_node_once() {
     let eds = || endpoints("payments-eds");
-    let unhealthy = endpoint(&address).health(HealthStatus::Unhealthy);
-    let leaf = |name: &str| endpoints(name).locality("eu/a", 1, [dead.address]);
-    let table = routes("payments-routes").host("*");
+    let unhealthy = endpoint("127.0.0.1:1").health(HealthStatus::Unhealthy);
     let cases: &[Case<'_>] = &[
         (
             "invalid endpoints",
@@ -153,6 +147,20 @@ async fn failures_of_balancing_name_cluster_reason_and_node_once() {
                 "endpoints payments-eds: no healthy endpoint in any locality",
             ],
         ),
+    ];
+    check_unavailable(cases).await;
+}
+
+/// gRFC A32 and A88: a failure of balancing names the cluster, the reason and the node, each once.
+/// Drops and limits of the cluster are such failures.
+#[tokio::test]
+async fn failures_of_balancing_name_cluster_reason_and_node_once() {
+    let mut dead = Backend::start("dead").await;
+    dead.stop().await;
+    let address = dead.address.to_string();
+    let leaf = |name: &str| endpoints(name).locality("eu/a", 1, [dead.address]);
+    let table = routes("payments-routes").host("*");
+    let cases: &[Case<'_>] = &[
         (
             "no connection",
             payments(&[&dead]),
