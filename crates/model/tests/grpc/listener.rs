@@ -167,11 +167,10 @@ fn listener_without_a_use_is_nacked() {
     check_rejections::<Listener, _>(|| listener(&manager()), cases);
 }
 
-/// S3-01: wrong RDS source, no router, router not last, names that are missing or double; each is
-/// NACKed with its path.
+/// S3-01: a wrong RDS source, and a source of routes that is missing or not supported; each is NACKed with its path.
 #[test]
-fn http_connection_manager_rules() {
-    let cases: &[Case<HttpConnectionManager>] = &[
+fn bad_route_sources() {
+    check_managers(&[
         (
             "rds source",
             |m| rds(m).config_source = Some(file_source()),
@@ -195,6 +194,13 @@ fn http_connection_manager_rules() {
             |m| m.route_specifier = None,
             &["expected rds or route_config, got neither"],
         ),
+    ]);
+}
+
+/// S3-01: no router, router not last, names that are missing or double; each is NACKed with its path.
+#[test]
+fn bad_http_filters() {
+    check_managers(&[
         (
             "no filters",
             |m| m.http_filters.clear(),
@@ -227,18 +233,26 @@ fn http_connection_manager_rules() {
             |m| m.http_filters[0].name.clear(),
             &["http_filters[0].name: expected a non-empty string, got none"],
         ),
-        (
-            "client address from headers",
-            |m| {
-                m.xff_num_trusted_hops = 2;
-                m.original_ip_detection_extensions = vec![TypedExtensionConfig::default()];
-            },
-            &[
-                "xff_num_trusted_hops: expected 0, got 2",
-                "original_ip_detection_extensions: expected none, got 1",
-            ],
-        ),
-    ];
+    ]);
+}
+
+/// S3-01, gRFC A41: a listener that takes the address of the client from headers is NACKed, with both paths.
+#[test]
+fn client_address_from_headers() {
+    check_managers(&[(
+        "client address from headers",
+        |m| {
+            m.xff_num_trusted_hops = 2;
+            m.original_ip_detection_extensions = vec![TypedExtensionConfig::default()];
+        },
+        &[
+            "xff_num_trusted_hops: expected 0, got 2",
+            "original_ip_detection_extensions: expected none, got 1",
+        ],
+    )]);
+}
+
+fn check_managers(cases: &[Case<HttpConnectionManager>]) {
     for (what, spoil, expected) in cases {
         let mut manager = manager();
         spoil(&mut manager);
