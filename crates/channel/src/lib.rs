@@ -94,6 +94,7 @@ mod builder;
 mod call;
 mod channel;
 mod clusters;
+mod code;
 mod config_watch;
 mod configs;
 mod deadline;
@@ -127,6 +128,8 @@ pub mod transport;
 pub use builder::{BuildError, ChannelBuilder};
 pub use call::{RequestHash, WaitForReady};
 pub use channel::{Channel, ResponseBody, ResponseFuture};
+#[doc(hidden)] // for `crowfly load`
+pub use code::code_name;
 pub use config_watch::ConfigWatch;
 #[doc(inline)]
 pub use crowfly_client::{LoadReportState, LoadReportStatus, csds_service, load_reports};

@@ -12,13 +12,12 @@ use std::sync::Arc;
 use crowfly_client::metrics as xds;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use opentelemetry::{KeyValue, StringValue};
-use tonic::Code;
 
 use super::{
     AttemptEnd, BalancingRecorder, CallEnd, CallLabels, CallRecorder, MetricsRecorder,
     OutlierLabels, ResourceLabels, ServerLabels, SpareReason,
 };
-use crate::LocalityId;
+use crate::{LocalityId, code_name};
 
 /// The bucket boundaries of gRFC A66 for times, in seconds.
 const LATENCY: [f64; 41] = [
@@ -203,7 +202,7 @@ impl CallRecorder for OpenTelemetry {
     fn attempt_ended(&self, labels: &CallLabels, attempt: &AttemptEnd<'_>) {
         let mut attributes = Vec::with_capacity(5);
         attributes.extend(self.of_call(labels));
-        attributes.push(KeyValue::new("grpc.status", name_of(attempt.status)));
+        attributes.push(KeyValue::new("grpc.status", code_name(attempt.status)));
         if self.has_locality {
             let locality = attempt.locality.map(text_of).unwrap_or_default();
             attributes.push(KeyValue::new("grpc.lb.locality", locality));
@@ -223,7 +222,7 @@ impl CallRecorder for OpenTelemetry {
         let attributes = [
             method,
             target,
-            KeyValue::new("grpc.status", name_of(call.status)),
+            KeyValue::new("grpc.status", code_name(call.status)),
         ];
         let seconds = call.duration.as_secs_f64();
         self.call_duration.record(seconds, &attributes);
@@ -325,27 +324,4 @@ fn text_of(locality: &LocalityId) -> String {
     }
     let (region, zone, sub_zone) = (locality.region(), locality.zone(), locality.sub_zone());
     format!("{{region=\"{region}\", zone=\"{zone}\", sub_zone=\"{sub_zone}\"}}")
-}
-
-/// The label `grpc.status`.
-fn name_of(status: Code) -> &'static str {
-    match status {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tonic::Code;
+
 use self::exporter::{Exported, Series};
 use super::*;
 use crate::metrics::OutlierRule;
