@@ -33,12 +33,33 @@ pub(super) struct Verdict {
     pub(super) settled: Vec<(Instant, Key)>,
 }
 
+/// The inputs that all responses to a session have in common.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// The id of the node, for errors.
+    pub(super) node: Arc<str>,
+    pub(super) data_errors: DataErrors,
+    pub(super) readings: Readings,
+}
+
 /// The inputs that all resources of a response have in common.
 pub(super) struct Context<'a> {
     pub(super) node: &'a Arc<str>,
     pub(super) data_errors: DataErrors,
     pub(super) readings: &'a Readings,
     pub(super) now: Instant,
+}
+
+impl Rules {
+    /// The inputs for a response that came now.
+    pub(super) fn context(&self, now: Instant) -> Context<'_> {
+        Context {
+            node: &self.node,
+            data_errors: self.data_errors,
+            readings: &self.readings,
+            now,
+        }
+    }
 }
 
 /// A resource from a response, after parsing.

@@ -39,7 +39,7 @@ use crate::error::{ResourceError, TroubleReason};
 use crate::kind::{Key, Kind};
 use crate::readings::Readings;
 use crate::sorted::SortedSet;
-use apply::Verdict;
+use apply::{Rules, Verdict};
 use type_state::TypeState;
 
 pub use events::{
@@ -58,8 +58,7 @@ const MAX_ANSWERS_OWED: usize = 16;
 #[derive(Debug)]
 pub struct Session {
     config: SessionConfig,
-    readings: Readings,
-    node_id: Arc<str>,
+    rules: Rules,
     stream: Stream,
     types: Vec<TypeState>,
     /// The time at which the session gives up on each resource, earliest first.
@@ -92,11 +91,15 @@ impl Session {
     /// those that its configuration has in their place.
     pub fn new(config: SessionConfig, readings: Readings) -> Self {
         let readings = config.readings.clone().unwrap_or(readings);
+        let rules = Rules {
+            node: config.node.id.as_str().into(),
+            data_errors: config.data_errors,
+            readings,
+        };
         Self {
-            node_id: config.node.id.as_str().into(),
             backoff: Backoff::new(config.seed),
             config,
-            readings,
+            rules,
             stream: Stream::Idle,
             types: Vec::new(),
             deadlines: SortedSet::default(),
@@ -208,7 +211,7 @@ impl Session {
     }
 
     fn subscribe(&mut self, kind: Kind, want: Want, cache: &mut Cache) {
-        if let Err(error) = self.readings.check(kind) {
+        if let Err(error) = self.rules.readings.check(kind) {
             warn!(%error, "not subscribed to");
             return;
         }
@@ -293,7 +296,7 @@ impl Session {
         let Some(type_url) = open.sending.take() else {
             return;
         };
-        let deadline = now + self.config.data_errors.resource_timeout();
+        let deadline = now + self.rules.data_errors.resource_timeout();
         let of_type = |state: &&mut TypeState| state.kind.type_url == type_url;
         let state = self.types.iter_mut().find(of_type);
         for key in state.into_iter().flat_map(|s| s.sent(cache, deadline)) {
@@ -311,12 +314,7 @@ impl Session {
         let Some(index) = self.answered(&response.type_url) else {
             return;
         };
-        let context = apply::Context {
-            node: &self.node_id,
-            data_errors: self.config.data_errors,
-            readings: &self.readings,
-            now,
-        };
+        let context = self.rules.context(now);
         let state = &mut self.types[index];
         let (nonce, version) = (response.nonce.clone(), response.version_info.clone());
         let verdict = sotw::apply(response, state, cache, &context);
@@ -333,18 +331,13 @@ impl Session {
         let Some(index) = self.answered(&response.type_url) else {
             return;
         };
-        let context = apply::Context {
-            node: &self.node_id,
-            data_errors: self.config.data_errors,
-            readings: &self.readings,
-            now,
-        };
+        let context = self.rules.context(now);
         let state = &mut self.types[index];
         let nonce = response.nonce.clone();
         let version = response.system_version_info.clone();
         let verdict = delta::apply(response, state, cache, &context);
         state.answer_delta(nonce, &verdict.errors);
-        let deadline = now + self.config.data_errors.resource_timeout();
+        let deadline = now + self.rules.data_errors.resource_timeout();
         for key in state.leftovers(cache) {
             self.deadlines.add((deadline, key));
         }
@@ -359,7 +352,7 @@ impl Session {
         let of_type = |state: &TypeState| state.kind.type_url == type_url;
         let Some(index) = self.types.iter().position(of_type) else {
             // The response gets neither ACK nor NACK, and does not count as an answer.
-            let node = &*self.node_id;
+            let node = &*self.rules.node;
             warn!(
                 type_url,
                 node, "ignored a response of a type nobody asked for"
@@ -375,7 +368,7 @@ impl Session {
 
     fn judged(&mut self, index: usize, version: &str, verdict: Verdict) {
         let kind = self.types[index].kind;
-        let (type_url, node) = (kind.type_url, &*self.node_id);
+        let (type_url, node) = (kind.type_url, &*self.rules.node);
         for deadline in &verdict.settled {
             self.deadlines.remove(deadline);
         }
@@ -421,7 +414,7 @@ impl Session {
             return;
         }
         let wait = self.backoff.next_wait();
-        warn!(%reason, ?wait, node = &*self.node_id, "ADS stream failed");
+        warn!(%reason, ?wait, node = &*self.rules.node, "ADS stream failed");
         self.stream = Stream::Waiting {
             until: now + wait,
             reason: Arc::clone(&reason),
@@ -477,8 +470,8 @@ impl Session {
             // that is already deleted.
             return;
         }
-        let after = self.config.data_errors.resource_timeout();
-        let (entry_state, reason) = if self.config.data_errors.timer_is_transient() {
+        let after = self.rules.data_errors.resource_timeout();
+        let (entry_state, reason) = if self.rules.data_errors.timer_is_transient() {
             (ResourceStatus::TimedOut, TroubleReason::Slow(after))
         } else {
             (ResourceStatus::DoesNotExist, TroubleReason::TimedOut(after))
@@ -488,7 +481,7 @@ impl Session {
                 noun: state.kind.noun,
                 name: Arc::clone(&key.name),
                 reason,
-                node: Arc::clone(&self.node_id),
+                node: Arc::clone(&self.rules.node),
             },
             version: Arc::default(),
             at: now,
@@ -502,12 +495,7 @@ impl Session {
 
     /// Deletes a resource that another server sent and that this server has not sent (gRFC A71).
     fn clear_away(&mut self, key: &Key, cache: &mut Cache, now: Instant) {
-        let context = apply::Context {
-            node: &self.node_id,
-            data_errors: self.config.data_errors,
-            readings: &self.readings,
-            now,
-        };
+        let context = self.rules.context(now);
         let of_type = |state: &&mut TypeState| state.kind == key.kind;
         if let Some(state) = self.types.iter_mut().find(of_type) {
             let mut verdict = Verdict::default();
