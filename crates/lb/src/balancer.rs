@@ -325,6 +325,7 @@ impl<T> Balancer<T> {
     }
 
     /// The number of endpoints and the number of leaves that exist, for tests that look for leaks.
+    #[doc(hidden)]
     pub fn held(&self) -> (usize, usize) {
         (self.pool.len(), self.leaves.len())
     }

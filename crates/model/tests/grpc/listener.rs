@@ -6,7 +6,6 @@ use crowfly_model::{
     grpc::{
         Listener,
         listener::{ListenerKind, RouteSource},
-        route::RouteAction,
     },
 };
 use envoy_types::pb::{
@@ -80,7 +79,7 @@ fn routes_inline_need_no_name() {
     };
     let host = config.virtual_host("payments").unwrap();
     let route = route_for(host, "/pay.Pay/Pay").unwrap();
-    assert_eq!(route.action, RouteAction::to_cluster("payments"));
+    assert_eq!(route.action.clusters().collect::<Vec<_>>(), ["payments"]);
 }
 
 /// Routes without a name of their own are named by their listener, since errors have to name

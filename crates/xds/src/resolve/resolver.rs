@@ -79,7 +79,8 @@ impl Resolver {
         self.graph.watches()
     }
 
-    /// The number of times that a cluster was worked out. Tests measure the work by it.
+    /// The number of times that a cluster was worked out. Tests and benchmarks measure the work by it.
+    #[doc(hidden)]
     pub fn clusters_built(&self) -> usize {
         self.graph.built()
     }

@@ -18,19 +18,15 @@ pub enum RouteAction {
 }
 
 impl RouteAction {
-    /// The action that sends every call to one cluster, and sets nothing else.
+    /// The clusters that a call may go to: none, if the route does not forward it.
     ///
     /// ```
-    /// # use crowfly_model::grpc::route::RouteAction;
-    /// let action = RouteAction::to_cluster("payments");
+    /// # use std::sync::Arc;
+    /// # use crowfly_model::grpc::route::{ClusterChoice, Forward, RouteAction};
+    /// let forward = Forward::to(ClusterChoice::Cluster("payments".to_owned()));
+    /// let action = RouteAction::Forward(Arc::new(forward));
     /// assert_eq!(action.clusters().collect::<Vec<_>>(), ["payments"]);
     /// ```
-    pub fn to_cluster(name: &str) -> Self {
-        let clusters = ClusterChoice::Cluster(name.to_owned());
-        Self::Forward(Arc::new(Forward::to(clusters)))
-    }
-
-    /// The clusters that a call may go to: none, if the route does not forward it.
     pub fn clusters(&self) -> impl Iterator<Item = &str> {
         let forward = match self {
             Self::Forward(forward) => Some(forward),

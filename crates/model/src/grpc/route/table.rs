@@ -21,15 +21,20 @@ use super::{
 /// # use std::sync::Arc;
 /// # use crowfly_model::grpc::filter::FilterOverrides;
 /// # use crowfly_model::grpc::route::{
-/// #     CallHead, Condition, PathMatcher, Route, RouteAction, RouteTable, VirtualHost,
+/// #     CallHead, ClusterChoice, Condition, Forward, PathMatcher, Route, RouteAction, RouteTable,
+/// #     VirtualHost,
 /// # };
+/// let to = |cluster: &str| {
+///     let cluster = ClusterChoice::Cluster(cluster.to_owned());
+///     RouteAction::Forward(Arc::new(Forward::to(cluster)))
+/// };
 /// let prefix = |text: &str, cluster: &str| Route {
 ///     name: String::new(),
 ///     condition: Condition::of_path(PathMatcher::Prefix {
 ///         text: text.to_owned(),
 ///         case_sensitive: true,
 ///     }),
-///     action: RouteAction::to_cluster(cluster),
+///     action: to(cluster),
 ///     filters: FilterOverrides::default(),
 /// };
 /// let host = VirtualHost {
@@ -43,7 +48,7 @@ use super::{
 /// let draw = || 0;
 ///
 /// let call = CallHead::of_path("/cart.Cart/Add");
-/// assert_eq!(table.find(&call, draw), Ok(&RouteAction::to_cluster("cart")));
+/// assert_eq!(table.find(&call, draw), Ok(&to("cart")));
 /// let call = CallHead::of_path("/other.Other/Call");
 /// assert_eq!(
 ///     table.find(&call, draw).unwrap_err().to_string(),
