@@ -256,101 +256,77 @@ resources:
         assert_eq!(shown.matches(REDACTED).count(), 2, "{shown}");
     }
 
+    /// Checks what the error of a resource of type `kind` with these fields tells.
+    fn tells(kind: &str, fields: &str, told: &str) {
+        let text = format!(
+            "resources:\n- {{ \"@type\": type.googleapis.com/{kind}, name: s, {fields} }}\n"
+        );
+        let path = "mesh.yaml".into();
+        let error = Catalog::read(&[ConfigFile { path, text }]).unwrap_err();
+        let error = error.to_string();
+        assert!(error.starts_with("mesh.yaml:2:"), "{error}");
+        let end = format!(": resources[0].{told}");
+        assert!(error.ends_with(&end), "{error}");
+    }
+
     /// A secret in the wrong place is not in the error, in whatever form it is written.
     #[test]
     fn secrets_in_bad_resources_are_not_told() {
-        const SECRET: &str = "envoy.extensions.transport_sockets.tls.v3.Secret";
-        const CLUSTER: &str = "envoy.config.cluster.v3.Cluster";
-        let socket = |context: &str| {
-            let tls = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
-            let context = format!("\"@type\": type.googleapis.com/{tls}, {context}");
-            format!("transport_socket: {{ name: tls, typed_config: {{ {context} }} }}")
-        };
-        let password = "tls_certificate.password";
-        let context = "transport_socket.typed_config.common_tls_context";
-        for (kind, fields, told) in [
+        let kind = "envoy.extensions.transport_sockets.tls.v3.Secret";
+        for (fields, told) in [
+            ("hidden", "expected a map, got a string"),
+            ("1234567", "expected a map, got a number"),
+            ("[hidden]", "expected a map, got a list"),
+            ("{ hidden }", "unrecognized field name"),
+            ("{ hidden: { a: b } }", "unrecognized field name"),
+            ("{ inline_bytes: 'hidden!' }", "invalid base64"),
             (
-                SECRET,
-                "generic_secret: { secret: hidden }",
-                "generic_secret.secret: expected a map, got a string",
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: 1234567 }",
-                &format!("{password}: expected a map, got a number"),
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: { inline_bytes: 'hidden!' } }",
-                &format!("{password}: invalid base64"),
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: { inline_string: [hidden] } }",
-                &format!("{password}: expected a string, got a list"),
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: [hidden] }",
-                &format!("{password}: expected a map, got a list"),
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: { hidden } }",
-                &format!("{password}: unrecognized field name"),
-            ),
-            (
-                SECRET,
-                "tls_certificate: { password: { hidden: { a: b } } }",
-                &format!("{password}: unrecognized field name"),
-            ),
-            (
-                SECRET,
-                "session_ticket_keys: { keys: [{ inline_string: a }, hidden] }",
-                "session_ticket_keys.keys: expected a map, got a string",
-            ),
-            (
-                SECRET,
-                "hidden_name: 1",
-                "hidden_name: unrecognized field name 'hidden_name'",
-            ),
-            (CLUSTER, "type: hidden", "type: unrecognized enum value"),
-            (
-                CLUSTER,
-                "connect_timeout: hidden",
-                "connect_timeout: failed to parse duration",
-            ),
-            (
-                CLUSTER,
-                "per_connection_buffer_limit_bytes: hidden",
-                "per_connection_buffer_limit_bytes: invalid digit found in string",
-            ),
-            (
-                CLUSTER,
-                "metadata: { filter_metadata: { a: hidden } }",
-                "metadata.filter_metadata.a: expected a map, got a string",
-            ),
-            (
-                CLUSTER,
-                &socket("common_tls_context: { tls_certificates: [{ private_key: hidden }] }"),
-                &format!("{context}.tls_certificates[0].private_key: expected a map, got a string"),
-            ),
-            (
-                CLUSTER,
-                &socket("common_tls_context: { tls_certificates: [{ private_key: { hidden } }] }"),
-                &format!("{context}.tls_certificates[0].private_key: unrecognized field name"),
+                "{ inline_string: [hidden] }",
+                "expected a string, got a list",
             ),
         ] {
-            let text = format!(
-                "resources:\n- {{ \"@type\": type.googleapis.com/{kind}, name: s, {fields} }}\n"
+            let fields = format!("tls_certificate: {{ password: {fields} }}");
+            tells(kind, &fields, &format!("tls_certificate.password: {told}"));
+        }
+        let keys = "session_ticket_keys: { keys: [{ inline_string: a }, hidden] }";
+        let told = "session_ticket_keys.keys: expected a map, got a string";
+        tells(kind, keys, told);
+        let told = "unknown_name: unrecognized field name 'unknown_name'";
+        tells(kind, "unknown_name: 1", told);
+    }
+
+    /// No value of any field is in an error, because a secret may be anywhere by mistake.
+    #[test]
+    fn values_in_bad_resources_are_not_told() {
+        let kind = "envoy.config.cluster.v3.Cluster";
+        for (field, told) in [
+            ("type", "unrecognized enum value"),
+            ("connect_timeout", "failed to parse duration"),
+            (
+                "per_connection_buffer_limit_bytes",
+                "invalid digit found in string",
+            ),
+            ("lb_subset_config", "expected a map, got a string"),
+        ] {
+            tells(
+                kind,
+                &format!("{field}: hidden"),
+                &format!("{field}: {told}"),
             );
-            let path = "mesh.yaml".into();
-            let file = ConfigFile { path, text };
-            let error = Catalog::read(&[file]).unwrap_err().to_string();
-            assert!(error.starts_with("mesh.yaml:2:"), "{error}");
-            assert!(
-                error.ends_with(&format!(": resources[0].{told}")),
-                "{error}"
+        }
+        let tls = "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext";
+        let path = "common_tls_context.tls_certificates[0].private_key";
+        for (key, told) in [
+            ("hidden", "expected a map, got a string"),
+            ("{ hidden }", "unrecognized field name"),
+        ] {
+            let context =
+                format!("common_tls_context: {{ tls_certificates: [{{ private_key: {key} }}] }}");
+            let config = format!("{{ '@type': type.googleapis.com/{tls}, {context} }}");
+            tells(
+                kind,
+                &format!("transport_socket: {{ name: tls, typed_config: {config} }}"),
+                &format!("transport_socket.typed_config.{path}: {told}"),
             );
         }
     }

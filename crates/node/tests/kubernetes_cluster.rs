@@ -14,7 +14,7 @@ mod golden;
 mod kubernetes_agent;
 
 use std::env;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -171,7 +171,11 @@ impl Server {
         let mut all = vec![Self::Test(KubeApi::start().await)];
         match env::var_os("CROWFLY_TEST_KUBECONFIG") {
             Some(kubeconfig) => all.push(Self::Real(Cluster::new(kubeconfig.into()))),
-            None => eprintln!("left out: CROWFLY_TEST_KUBECONFIG names no kubeconfig of a cluster"),
+            // Not `eprintln`: the harness hides that of a test that passes.
+            None => drop(writeln!(
+                io::stderr(),
+                "left out: CROWFLY_TEST_KUBECONFIG names no kubeconfig of a cluster"
+            )),
         }
         all
     }

@@ -87,7 +87,7 @@ fn endpoints_of_other_ports_and_families_do_not_count() {
     let mut dual = service("web", 2, 500);
     let v6 = file_service("fd96::1", "fd44::1").backends[0].clone();
     dual.backends = dual.backends.iter().cloned().chain(vec![v6; 900]).collect();
-    services.handle(0, vec![told(dual.clone())]);
+    services.handle(0, vec![told(dual)]);
     assert_eq!(services.routes().len(), 2);
     // 2 frontends of IPv4 with 1,001 endpoints.
     let more = service("web", 2, 1001);

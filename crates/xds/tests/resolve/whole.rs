@@ -1,8 +1,8 @@
 //! Tests that a configuration is given whole or not at all, because half of one would fail calls.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use crowfly_model::grpc::route::RouteAction;
+use crowfly_model::grpc::route::{ClusterChoice, Forward, RouteAction};
 use crowfly_testkit::builders::{cluster, endpoints, listener, routes};
 
 use crate::world::World;
@@ -31,7 +31,10 @@ fn configuration_is_given_once_the_last_piece_is_here() {
     assert_eq!(config.listener.name, "web");
     assert_eq!(config.routes.name, "r");
     let routes = config.virtual_host.routes.iter();
-    let [to_c, to_d] = ["c", "d"].map(RouteAction::to_cluster);
+    let [to_c, to_d] = ["c", "d"].map(|name| {
+        let forward = Forward::to(ClusterChoice::Cluster(name.to_owned()));
+        RouteAction::Forward(Arc::new(forward))
+    });
     assert_eq!(
         routes.map(|route| &route.action).collect::<Vec<_>>(),
         [&to_c, &to_d]
