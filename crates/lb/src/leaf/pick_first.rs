@@ -7,7 +7,7 @@
 //! until it is READY. A call is counted to the endpoint that has the connected address, because
 //! outlier detection and session affinity ask which endpoint it was (A75).
 
-use std::{borrow::Borrow, num::NonZeroU64};
+use std::{borrow::Borrow, net::SocketAddr, num::NonZeroU64, sync::Arc};
 
 use super::{
     LeafChoice, Outcome,
@@ -60,13 +60,21 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
 /// An endpoint with the addresses of all endpoints, in order, and with their locality if it is one.
 fn joined(endpoints: &[impl Borrow<Endpoint>]) -> Option<Endpoint> {
     let first: &Endpoint = endpoints.first()?.borrow();
-    let mut addresses = Vec::with_capacity(endpoints.len());
     let mut is_one_locality = true;
+    let mut have_one_address = true;
     for endpoint in endpoints {
         let endpoint = endpoint.borrow();
-        addresses.extend_from_slice(endpoint.addresses());
         is_one_locality &= endpoint.locality == first.locality;
+        have_one_address &= endpoint.addresses().len() == 1;
     }
+    let each = || endpoints.iter().map(|e| e.borrow().addresses());
+    // A length that is known before lets the list be made in its place. Otherwise it is copied once more.
+    let addresses: Arc<[SocketAddr]> = match have_one_address {
+        true => each().map(|addresses| addresses[0]).collect(),
+        false => each()
+            .flat_map(|addresses| addresses.iter().copied())
+            .collect(),
+    };
     let mut only = Endpoint::new(addresses)?;
     if is_one_locality {
         only.locality = first.locality.clone();
