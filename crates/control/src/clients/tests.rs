@@ -234,7 +234,7 @@ fn one_of_many_is_refused() {
     refuse_one_of_many::<DeltaSubscription>();
 }
 
-/// F-05: an idle client of everything takes no memory for each of the names.
+/// F-05: the answers of an idle client of everything take no memory for each of the names.
 #[test]
 fn an_idle_wildcard_is_small() {
     idle_wildcard::<Subscription>();

@@ -102,7 +102,7 @@ fn client_that_refuses_everything_is_answered_once_for_each_change() {
     assert!(held.bytes_max < 1 << 20, "{held:?}");
 }
 
-/// A stream that has all of ten thousand resources holds nothing of its own for them.
+/// F-05: a delta stream that has all of ten thousand resources holds nothing of its own for them.
 #[test]
 fn wildcard_in_delta_holds_no_state_for_what_it_was_sent() {
     let snapshot = many_served();
