@@ -510,7 +510,7 @@ fn a_service_with_too_many_endpoints_is_as_it_was() {
     // The same ports with one cluster for all of them have no copies of its endpoints.
     let mut listener = on("c0");
     let chain = listener.chains[0].clone();
-    listener.chains = (1..60)
+    listener.chains = (1..30)
         .map(|port| Chain {
             port,
             ..chain.clone()
@@ -518,5 +518,5 @@ fn a_service_with_too_many_endpoints_is_as_it_was() {
         .collect();
     Step::Listener("web".into(), Some(listener)).run(&mut world, &mut agent);
     agent.settle(&world);
-    assert_eq!(agent.services.routes().len(), 60);
+    assert_eq!(agent.services.routes().len(), 30);
 }

@@ -97,9 +97,13 @@ impl Members {
         }
     }
 
-    /// Connects every endpoint that is IDLE and only the pending list has.
-    pub(super) fn connect_pending<T>(&mut self, pool: &mut Pool<T>) {
+    /// Connects every endpoint of both lists that is IDLE.
+    pub(super) fn connect_all<T>(&mut self, pool: &mut Pool<T>) {
         let in_use = &self.current.held;
+        for member in &in_use.members {
+            self.visits += 1;
+            pool.connect(member.id);
+        }
         let pending = self.pending.iter();
         for member in pending.flat_map(|list| list.held.not_carried(in_use)) {
             self.visits += 1;
