@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    /// What is no message is left to the decoder, wherever it ends.
+    /// Bytes that are no message are left to the decoder, wherever they end.
     #[test]
     fn what_is_cut_off_is_left_to_the_decoder() {
         let request = DiscoveryRequest {
