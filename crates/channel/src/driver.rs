@@ -240,7 +240,11 @@ impl Driver {
                     .handle(BalancerEvent::Plan(Arc::new(plan)), now());
             }
         }
-        let is_reshaped = router.is_some() || known.is_none_or(|known| reshapes(known, &config));
+        // A router with other notes alone leads calls where they went before.
+        let is_rerouted = router.as_ref().is_some_and(|router| {
+            !matches!(&**self.outlets.routing.load(), Routing::Ready(old) if old.has_routes_of(router))
+        });
+        let is_reshaped = is_rerouted || known.is_none_or(|known| reshapes(known, &config));
         self.flush();
         self.clusters.mark_last(|name| {
             !routes.lead_to(name) || config.clusters.get(name).is_some_and(is_deleted)
@@ -252,7 +256,7 @@ impl Driver {
         if is_reshaped {
             info!(target, ?clusters, "configuration applied");
         } else {
-            debug!(target, ?clusters, "endpoints applied");
+            debug!(target, ?clusters, "endpoints or errors applied");
         }
         self.planner
             .retain(|name| config.clusters.contains_key(name));

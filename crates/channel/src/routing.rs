@@ -140,7 +140,6 @@ impl Router {
     }
 
     /// True if both routers have the same compiled routes.
-    #[cfg(test)]
     pub(crate) fn has_routes_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.routes, &other.routes)
     }
