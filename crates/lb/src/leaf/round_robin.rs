@@ -33,12 +33,18 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
 
 /// Refreshes the lists for any policy that chooses among all READY endpoints. Returns those
 /// endpoints, or the outcome of the leaf if there are none.
+///
+/// Without a pending list, IDLE endpoints are found by the same look as READY ones, because a look at thousands of
+/// records is most of the work. With one, they are connected before the list is chosen, because the choice may take the
+/// endpoints of the other list away.
 pub(super) fn refresh_ready<T>(
     members: &mut Members,
     owner: &Owner,
     pool: &mut Pool<T>,
 ) -> Result<ReadyList<T>, Outcome<T>> {
-    members.connect_all(pool);
+    if members.pending.is_some() {
+        members.connect_all(pool);
+    }
     if let Some(pending) = &members.pending
         && pending.replaces(&members.current, pool)
     {
@@ -46,10 +52,14 @@ pub(super) fn refresh_ready<T>(
     }
     // Most lists are READY as a whole, and one that grows would be copied again and again.
     let mut ready = Vec::with_capacity(members.current.held.members.len());
+    let mut idle = Vec::new();
     let mut connecting = false;
     let mut failing = 0;
     let mut last_failure: Option<LastFailure<'_>> = None;
     for (member, record) in members.current.held.entries(pool) {
+        if record.raw_connectivity() == Connectivity::Idle {
+            idle.push(member.id);
+        }
         match record.seen() {
             Seen::Ready(connection) => {
                 ready.push(connection.in_locality(member.locality(owner)).clone());
@@ -68,6 +78,7 @@ pub(super) fn refresh_ready<T>(
         last_failure => Outcome::failing(describe(owner, last_failure)),
     };
     members.looked(ready.len(), failing);
+    idle.into_iter().for_each(|id| _ = pool.connect(id));
     ReadyList::new(ready, &mut members.current.turns).ok_or(otherwise)
 }
 
