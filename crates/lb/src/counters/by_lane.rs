@@ -2,9 +2,9 @@
 //!
 //! Every call of a cluster is counted when it begins and when it ends, and every pick compares the
 //! open calls with a limit. So each [lane](super::lane) has counters of its own. Picks read one
-//! number that is nearly right and that lanes seldom write. A lane tells its open calls when they
-//! differ by more than a batch from those that it told. A pick that is near the limit adds up the
-//! lanes.
+//! number that is nearly right and that lanes seldom write. A lane adds its open calls to that number
+//! when they differ by more than a batch from those that it added. A pick that is near the limit adds
+//! up the lanes.
 
 use super::lane::{SHARED, lanes, own_lane};
 use crate::sync::atomic::{
@@ -54,12 +54,14 @@ impl CountByLane {
         }
     }
 
-    /// Makes lanes keep so little to themselves that few picks are near this limit. Trees with other limits may share
-    /// the count, so the smallest limit decides.
+    /// Makes lanes keep so little to themselves that few picks are near this limit.
+    ///
+    /// Trees with other limits may share the count, and the last one decides. The batch of another limit costs time and
+    /// changes no answer, because picks near their limit add up the lanes.
     pub(super) fn expect_limit(&self, limit: u32) {
         let kept = i64::from(limit) / LIMIT_PER_KEPT;
-        let batch = kept / self.lanes.len() as i64;
-        if self.batch.fetch_min(batch, Relaxed) > batch {
+        let batch = (kept / self.lanes.len() as i64).min(LARGEST_BATCH);
+        if self.batch.swap(batch, Relaxed) > batch {
             self.lanes.iter().for_each(|lane| self.tell(lane));
         }
     }
@@ -95,19 +97,31 @@ impl CountByLane {
         } else {
             counter.store(counter.load(Relaxed) + 1, Release);
         }
-        let kept = lane.open() - lane.told.load(Relaxed);
-        if kept.abs() > self.batch.load(Relaxed) {
+        if self.keeps_too_much(lane) {
             self.tell(lane);
         }
     }
 
+    #[inline]
+    fn keeps_too_much(&self, lane: &Lane) -> bool {
+        let kept = lane.open() - lane.told.load(Relaxed);
+        kept.abs() > self.batch.load(Relaxed)
+    }
+
     /// Adds the difference to what the lane told before. Several threads may do it at the same time: each adds the
     /// difference to what another wrote, so the sum stays right.
+    ///
+    /// A thread that was interrupted may tell an old number after others told newer ones, so it looks again.
     #[cold]
     fn tell(&self, lane: &Lane) {
-        let open = lane.open();
-        let before = lane.told.swap(open, Relaxed);
-        self.told.fetch_add(open - before, Relaxed);
+        loop {
+            let open = lane.open();
+            let before = lane.told.swap(open, Relaxed);
+            self.told.fetch_add(open - before, Relaxed);
+            if !self.keeps_too_much(lane) {
+                return;
+            }
+        }
     }
 
     /// Returns the number of open calls if it is `limit` or more.
@@ -195,6 +209,19 @@ mod tests {
         assert_eq!(count.told.load(Relaxed), LARGEST_BATCH);
         let kept = count.batch.load(Relaxed) * LANES as i64;
         assert!(kept <= 30 / LIMIT_PER_KEPT, "{kept} of 30 may be untold");
+    }
+
+    /// A limit that was small for a minute would otherwise make every call write the shared number for good.
+    #[test]
+    fn lanes_keep_more_again_when_the_limit_is_raised() {
+        let count = CountByLane::with_lanes(LANES);
+        count.expect_limit(1);
+        count.begin_in(1);
+        assert_eq!(count.told.load(Relaxed), 1);
+        count.expect_limit(5000);
+        (1..LARGEST_BATCH).for_each(|_| count.begin_in(1));
+        assert_eq!(count.told.load(Relaxed), 1);
+        assert_eq!(count.at_least(16), Some(16));
     }
 
     #[test]
