@@ -14,8 +14,8 @@ mod sim;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crowfly_lb::{
-    CallOutcome, ClusterPlan, EndpointState, FailurePercentageEjection, Health, LoadPlan,
-    LoadStore, LocalityId, Node, OutlierDetection, OverrideHost,
+    CallOutcome, ClusterPlan, EndpointState, FailurePercentageEjection, Health, Leaf, LoadPlan,
+    LoadStore, LocalityId, Node, OutlierDetection, OverrideHost, Policy,
 };
 use sessions::{ALL, Stuck, WELL, draining, open, pick_first, stick, with_health, with_timeout};
 use sim::{
@@ -225,6 +225,24 @@ fn sessions_stick_under_pick_first() {
     assert_eq!(sim.count(3), BTreeMap::from([(9, 3)]));
     sim.advance(OverrideHost::default().idle_timeout);
     assert_eq!(sim.releases, [1, 1, 2]);
+}
+
+/// A61, A75: under `pick_first` a backend that loses an address is another endpoint, and the list stays connected to it.
+/// Its sessions use that connection at once, and ask for none of their own.
+#[test]
+fn sessions_under_pick_first_stay_when_their_backend_loses_an_address() {
+    let plan = |endpoints: &[&[u16]]| {
+        let endpoints = endpoints.iter().map(|ports| endpoint(ports)).collect();
+        let policy = Policy::PickFirst { shuffle: false };
+        tree_of(cluster(CLUSTER, Node::Leaf(Leaf { policy, endpoints })))
+    };
+    let mut sim = open(plan(&[&[1, 2], &[3]]));
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(1));
+    sim.plan(plan(&[&[1], &[3]]));
+    assert_eq!(stick(&mut sim, &[1, 2]), Stuck::On(1));
+    assert_eq!(sim.count(3), BTreeMap::from([(1, 3)]));
+    assert_eq!(sim.releases, []);
+    assert_eq!(sim.live.len(), 1, "the list");
 }
 
 /// gRFC A75: when `pick_first` takes over, the endpoints' own connections are kept for as long as sessions use them, and

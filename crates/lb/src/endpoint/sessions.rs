@@ -169,10 +169,6 @@ impl<T> Pool<T> {
             swept_at: None,
         }));
         self.list_for_sessions(id, plan);
-        let records = self.records.entries();
-        let of_roster = records.filter(|(_, record)| record.roster == id);
-        let ids: Vec<_> = of_roster.map(|(key, _)| EndpointId(key)).collect();
-        ids.into_iter().for_each(|id| self.lend(id));
         if let Some(roster) = self.rosters.get(id.0) {
             roster.sessions.shared.open(opened);
         }
@@ -187,6 +183,7 @@ impl<T> Pool<T> {
         };
         let mut listing = std::mem::take(&mut keeping.listing);
         let (mut index, mut gone) = (0, Vec::new());
+        let visits = self.visits;
         plan.each_endpoint(&mut |endpoint, health, locality| {
             let place = listing.get_mut(index);
             index += 1;
@@ -216,6 +213,9 @@ impl<T> Pool<T> {
         let roster = self.rosters.get_mut(id.0);
         if let Some(keeping) = roster.and_then(|roster| roster.sessions.keeping.as_mut()) {
             keeping.listing = listing;
+        }
+        if self.visits != visits {
+            self.lend_all(id);
         }
     }
 

@@ -64,6 +64,20 @@ impl<T> Pool<T> {
         }
     }
 
+    /// Lends the connections of all `pick_first` leaves of a roster, because the owner of a connected address may be
+    /// tied to sessions only now.
+    pub(super) fn lend_all(&mut self, roster: RosterId) {
+        if self.flattened.is_empty() {
+            return;
+        }
+        let records = self.records.entries();
+        let lists = records.filter(|(_, record)| {
+            record.roster == roster && matches!(record.kind, Kind::Flattened { .. })
+        });
+        let lists: Vec<_> = lists.map(|(key, _)| EndpointId(key)).collect();
+        lists.into_iter().for_each(|list| self.lend(list));
+    }
+
     /// Lends the connection of a `pick_first` leaf to the endpoint that owns the connected address.
     pub(in crate::endpoint) fn lend(&mut self, flattened: EndpointId) {
         let Some(record) = self.records.get_mut(flattened.0) else {
