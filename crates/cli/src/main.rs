@@ -19,9 +19,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The runtime of a command. The node agent has one thread, because the allocator keeps memory apart for each thread.
-/// With 10,000 services of an xDS server, two threads take 7 to 12 MB more. Connections are routed in the kernel, so
-/// they wait for no thread of the agent.
+/// The runtime of a command. The tasks of the node agent have one thread, because the allocator keeps memory apart for
+/// each thread. With 10,000 services of an xDS server, two threads take 7 to 12 MB more. Connections are routed in the
+/// kernel, so they wait for no thread of the agent.
 fn runtime(cli: &Cli) -> io::Result<Runtime> {
     let mut builder = match cli.command {
         CliCommand::Node(_) => Builder::new_current_thread(),

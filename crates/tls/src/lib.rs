@@ -1,7 +1,8 @@
 //! The TLS of all parts of Crowfly.
 //!
-//! The xDS client and the channel make TLS connections for different reasons, but by the same rules.
-//! The rules are here once, because a rule in two places can be forgotten in one of them:
+//! The xDS client, the channel, the control plane and the sources etcd and Kubernetes use TLS for different
+//! reasons, but by the same rules. The rules are here once, because a rule in two places can be forgotten in one of
+//! them:
 //!
 //! - cryptography is ring's, and is never taken from the process's global state ([`provider`]);
 //! - roots are the system's or given ones, and no roots at all are an error ([`Roots`]);

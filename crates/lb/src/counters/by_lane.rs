@@ -1,10 +1,12 @@
 //! The number of open calls, which threads change at the same time without waiting for each other.
 //!
 //! Every call of a cluster is counted when it begins and when it ends, and every pick compares the
-//! open calls with a limit. So each [lane](super::lane) has counters of its own. Picks read one
-//! number that is nearly right and that lanes seldom write. A lane adds its open calls to that number
-//! when they differ by more than a batch from those that it added. A pick that is near the limit adds
-//! up the lanes.
+//! open calls with a limit. Each [lane](super::lane) has counters of its own, because threads that
+//! write to one number wait for each other.
+//!
+//! A lane adds its open calls to a shared sum only after they changed by more than a batch. So the sum
+//! is seldom written, and differs from the truth by at most a batch for each lane. A pick compares
+//! the limit with the sum. If the sum is near the limit, the pick adds up the lanes instead.
 
 use super::lane::{SHARED, lanes, own_lane};
 use crate::sync::atomic::{

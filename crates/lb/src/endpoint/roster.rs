@@ -1,8 +1,8 @@
 //! The endpoints that one leaf cluster knows.
 //!
 //! An endpoint belongs to its cluster, not to a leaf; leaves hold its id. So an endpoint that moves
-//! between priorities or localities keeps its connection and its counters (A75). It is in the
-//! roster for as long as any of these has it:
+//! between priorities or localities keeps its connection and its counters (A75). Under `pick_first` the
+//! connection belongs to the leaf instead. An endpoint is in the roster for as long as any of these has it:
 //! - a leaf, which wants it to be connected;
 //! - the cluster's plan, where no leaf holds it: its priority is not needed, or a hash ring has no
 //!   room for it;

@@ -1,8 +1,8 @@
 //! The endpoints that one list of a leaf holds.
 //!
 //! A list of thousands mostly differs from the one before it in a few endpoints. So an endpoint
-//! that both lists have at the same place is *carried over*: it is held once for both lists. No
-//! record is looked at for it.
+//! that both lists have at the same place is *carried over*: it is held once for both lists. Its
+//! record is not read here, because the next picker reads all records, and a second reading would double the cost.
 
 use std::{num::NonZeroU64, sync::Arc};
 

@@ -1,7 +1,8 @@
 //! The router: it finds the route of a virtual host that a call takes.
 //!
-//! The channel and the tools all ask a [`RouteTable`], because two matchers could disagree about a call. The type
-//! of destinations is open: a channel has clusters there, and a tool needs the position alone.
+//! The channel and the tools all ask a [`RouteTable`], because two matchers could disagree about a call. The type of
+//! destinations is open, because readers differ: a channel has the places of its clusters there, and a tool needs the
+//! position alone.
 
 use std::{fmt, sync::Arc};
 
