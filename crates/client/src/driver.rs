@@ -1,7 +1,7 @@
 //! The task that owns a client's state: it moves values between the protocol, the streams and the
 //! watchers.
 //!
-//! All state has one owner, so nothing is locked, and events are handled in one order.
+//! This state has one owner, so it needs no lock, and events are handled in one order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;

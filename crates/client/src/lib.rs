@@ -1,7 +1,9 @@
 //! An xDS client: it runs ADS streams over tonic and delivers resources to typed watches.
 //!
 //! The protocol itself is [`crowfly_xds::Discovery`]; this crate owns the socket, the clock and the
-//! watchers. One task per client (`driver`) owns all mutable state, so nothing here is locked.
+//! watchers. One task per client (`driver`) owns the state of its ADS streams and watches, so that state
+//! needs no lock. Each LRS server has a task of its own, because load reports and ADS must not wait for
+//! each other. Connections and the state of load reports are behind locks, because tasks share them.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

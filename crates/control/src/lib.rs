@@ -13,7 +13,7 @@
 //!
 //! # Configuration files
 //!
-//! A file is YAML (or JSON), and has two kinds of content:
+//! A file is YAML (or JSON), and has three kinds of content: `services`, `resources` and `views`. These are the first two:
 //!
 //! ```yaml
 //! services:                            # the short form
@@ -62,8 +62,8 @@
 //! directory count as one.
 //!
 //! A configuration that looks truncated is refused, because it would delete everything. That is an
-//! empty file, a file with neither `services` nor `resources`, or a directory without files. To
-//! serve nothing, write `services: []`, or set [`Options::allow_empty`].
+//! empty file, a file with none of `services`, `resources` and `views`, or a directory without files.
+//! To serve nothing, write `services: []`, or set [`Options::allow_empty`].
 //!
 //! A changed file is read once it has been unchanged for 100 ms. Programs should still replace it
 //! by a rename, because a writer that pauses for longer shows half of its file.
@@ -74,7 +74,9 @@
 //!
 //! - `NAME/endpoints`, the service's own endpoints, which it tries first,
 //! - the cluster of each service in the list, which may be an aggregate itself, and
-//! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it.
+//! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it. A service
+//!   with `tls` or `load_reports` has the cluster `NAME/dns:HOST:PORT` of its own instead, because its
+//!   TLS and its loads are not those of the others.
 //!
 //! `xds:///NAME` leads there as before. Three things are errors: a service that lists itself, a
 //! circle of services, and more than 16 levels, which gRPC refuses.

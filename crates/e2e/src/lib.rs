@@ -1,8 +1,8 @@
 //! Whole-product tests against real peers.
 //!
 //! Both halves of Crowfly could share a misreading of xDS and still agree with each other. So these
-//! tests put foreign programs on the other side. A gRPC C-core client and an Envoy are served by
-//! Crowfly's control plane. Crowfly's channel is served by an ADS server on gRPC C-core. Its
+//! tests put foreign programs on the other side. Crowfly's control plane serves clients on gRPC C-core,
+//! gRPC-Node and gRPC-Go, and Envoys. Crowfly's channel is served by an ADS server on gRPC C-core. Its
 //! backends are a C-core server, a gRPC-Node server, an Envoy and an nginx. The node agent reads a real
 //! etcd.
 //!

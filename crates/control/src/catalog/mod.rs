@@ -156,7 +156,7 @@ impl Catalog {
     /// );
     /// ```
     ///
-    /// A file with neither `services` nor `resources` is an error, because it looks truncated.
+    /// A file with none of `services`, `resources` and `views` is an error, because it looks truncated.
     /// Serving it would delete all resources of a fleet.
     pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
         Self::read_into(Self::default(), files)
