@@ -1,4 +1,5 @@
-//! The state of an agent, as data. Text and JSON are made from it at the edge.
+//! The state of an agent, as data. Text and JSON are made from it at the edge, because both must have the same
+//! facts.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! The resources of one type that a client refused. They are apart from the server half, which knows
-//! only what was sent.
+//! The resources of one type that a client refused. They are apart from the server half, because that knows only
+//! what was sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! Drives one stream: it moves messages between the socket and a server half, which holds the rules
-//! of the protocol.
+//! Drives one stream: it moves messages between the socket and a server half.
+//!
+//! The server half holds the rules of the protocol without I/O, so that tests can run them in simulated time.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -1,4 +1,6 @@
 //! The pace of new connections, for all addresses together and for each of them.
+//!
+//! Each address has a pace of its own, because one address must not use up the pace of all others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

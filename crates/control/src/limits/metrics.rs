@@ -1,4 +1,6 @@
-//! Counters of clients that reached a limit, by limit and node.
+//! Counters of connections, and of clients that reached a limit, by limit and node.
+//!
+//! Only the nodes that came first have a label of their own, because clients choose their names.
 
 use std::sync::Arc;
 

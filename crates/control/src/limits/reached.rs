@@ -1,4 +1,6 @@
-//! The limits that one client has reached, as an operator sees them.
+//! The limits that the client of one stream has reached, for the page `/clients` and the log.
+//!
+//! The log has a limit once a minute, because a client may reach it thousands of times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,7 @@
 //! Reads the references of one resource.
+//!
+//! Resources of services and raw resources are read in the same way, as messages, because clients follow the
+//! references of both. A message that cannot be decoded has none.
 
 use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, ClusterConfig, Endpoints, Listener, RouteConfig};

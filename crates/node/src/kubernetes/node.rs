@@ -1,4 +1,7 @@
 //! Reads the Node that the agent runs on.
+//!
+//! The agent needs the zone of the Node, because hints and traffic distribution choose endpoints by zone. It needs
+//! the ranges of pods, because an xDS endpoint that names no node is local if its address is in them.
 
 use std::sync::Arc;
 

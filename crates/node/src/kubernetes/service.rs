@@ -1,4 +1,7 @@
 //! Reads a Service of Kubernetes: its ClusterIPs, ports, policy and annotations.
+//!
+//! The rules are those of kube-proxy, because users replace it by the agent. A wish that the agent does not follow
+//! becomes a note, so that the log can name it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! Reads an EndpointSlice. Each of its endpoints is a backend, with the ports that all endpoints of the slice share.
+//! Reads an EndpointSlice. Each of its endpoints is a backend.
+//!
+//! The backends of a slice share one list of ports, because each endpoint of a slice has all of its ports.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
-//! The driver: three watches, one joiner.
+//! The driver of the Kubernetes source: three watches and one joiner.
+//!
+//! The driver has the connections and the clock, because the joiner is without I/O, so that tests need no API
+//! server.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! One cluster of the mesh: the stage that its reading is in, and its services.
+//!
+//! Each cluster has a stage of its own, because one may be listed while the configuration of another is missing.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,7 @@
 //! The settings of a ClusterMesh as a source.
+//!
+//! The settings are checked before the source connects, because a mistake is then an error at the start of the
+//! agent.
 
 use std::time::Duration;
 

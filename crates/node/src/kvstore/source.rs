@@ -1,4 +1,4 @@
-//! The driver of a [`Mesh`]: it has the connection, the clock and the log.
+//! The driver of a [`Mesh`]: it has the connection, the clock and the log, because the mesh is without I/O.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,6 @@
-//! The port that Prometheus asks.
+//! The port that Prometheus and the kubelet ask.
+//!
+//! The port has a task of its own and asks the agent by messages, because the agent's task alone owns its state.
 
 use std::io;
 use std::net::SocketAddr;

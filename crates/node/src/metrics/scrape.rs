@@ -1,4 +1,6 @@
 //! The state of an agent at one moment, as Prometheus reads it.
+//!
+//! The state is a copy, because another thread writes it as text while the agent goes on.
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;

@@ -1,4 +1,7 @@
-//! The start of an agent: what the maps of a former one hold.
+//! The start of an agent: the maps that a former agent left.
+//!
+//! The agent takes them over as they are, because connections are routed by them until the sources have listed
+//! their services.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,6 @@
-//! The socket that `services` and `trace` ask.
+//! The Unix socket on which `services` and `trace` ask the agent.
+//!
+//! These commands ask the agent and do not read the maps, because the maps have neither sources nor reasons.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,7 @@
-//! The counters of connections, read on another thread: there may be hundreds of thousands, and each takes a system call.
+//! The counters of connections, read on another thread.
+//!
+//! There may be hundreds of thousands of counters, and each takes a system call. Changes of services must not wait
+//! for that.
 
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;

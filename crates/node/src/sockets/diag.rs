@@ -1,4 +1,6 @@
 //! Messages of netlink's `sock_diag`, by which the kernel lists and ends sockets.
+//!
+//! They are made and read here without I/O, so that tests can check them without root.
 
 use std::net::{IpAddr, SocketAddr};
 

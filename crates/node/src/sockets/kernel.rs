@@ -1,4 +1,6 @@
-//! Sockets of all network namespaces of a cgroup, by netlink.
+//! Ends sockets in all network namespaces of a cgroup, by netlink.
+//!
+//! A thread of its own does that, because netlink shows a thread only the sockets of the namespace that it is in.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};

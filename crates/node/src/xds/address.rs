@@ -1,4 +1,7 @@
 //! Addresses in resources, and names of other resources.
+//!
+//! Listeners, clusters and endpoints use the same readers, because an address and a name must have one spelling in
+//! all of them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Endpoints: the backends of a cluster, with their health, weights and places.
+//!
+//! A weight is an exact fraction here, because the weight of a locality is divided among its endpoints.
 
 mod packed;
 

@@ -1,4 +1,6 @@
 //! The settings of the mapping, which all readings share.
+//!
+//! The namespace of metadata is a setting, because CFP-30235 names the keys of metadata and no namespace.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Metadata of resources, in the namespace that the agent reads.
+//!
+//! All resources have their metadata in one form, so one reader serves all of them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,6 @@
 //! The driver of a [`ResourceJoiner`]: an xDS client on one side, the agent on the other.
+//!
+//! The driver has the client and the clock, because the joiner is without I/O.
 
 use std::sync::Arc;
 

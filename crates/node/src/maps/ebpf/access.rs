@@ -1,4 +1,6 @@
-//! The maps' entries, by system calls of aya.
+//! The entries of the maps, by system calls of aya.
+//!
+//! An entry that is already gone is no error, because the kernel or another program may delete it during a reading.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! The links that hold our programs at the hooks of a cgroup.
+//!
+//! Links are pinned, because the programs must stay attached while no agent runs. The program of a pinned link is
+//! replaced in one step, because an upgrade must leave no moment without a program.
 
 use std::fs::{self, File};
 use std::io;

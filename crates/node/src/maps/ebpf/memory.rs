@@ -1,4 +1,5 @@
-//! The memory that the kernel holds for the maps.
+//! The memory that the kernel holds for the maps. `crowfly bench node` shows it beside the memory of the agent,
+//! because the memory of a process does not include maps.
 
 use std::fs;
 use std::io;

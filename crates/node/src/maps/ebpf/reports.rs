@@ -1,4 +1,6 @@
 //! The maps of load reports in the kernel.
+//!
+//! The ledger opens them from their pins, because load reports work on another thread than the agent and its maps.
 
 use std::fmt;
 use std::path::Path;
