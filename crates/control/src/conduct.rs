@@ -13,7 +13,7 @@ use crate::limits::{Beyond, Limit};
 /// The bytes that a name takes besides its text: it is in several maps.
 const NAME_OVERHEAD: usize = 128;
 
-/// The bytes that a resource counts if a request asks for it without naming it, so that 4,096 of them are as much work as
+/// The bytes that a resource counts if a request asks for it without naming it. So 4,096 resources are as much work as
 /// one request.
 const LISTED_BYTES: usize = 16;
 

@@ -74,9 +74,9 @@
 //!
 //! - `NAME/endpoints`, the service's own endpoints, which it tries first,
 //! - the cluster of each service in the list, which may be an aggregate itself, and
-//! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it. A service
-//!   with `tls` or `load_reports` has the cluster `NAME/dns:HOST:PORT` of its own instead, because its
-//!   TLS and its loads are not those of the others.
+//! - `dns:HOST:PORT` for each DNS name, one logical DNS cluster for all services that list it. A service with `tls` or
+//!   `load_reports` has the cluster `NAME/dns:HOST:PORT` of its own. Its TLS and its loads are not those of other
+//!   services.
 //!
 //! `xds:///NAME` leads there as before. Three things are errors: a service that lists itself, a
 //! circle of services, and more than 16 levels, which gRPC refuses.

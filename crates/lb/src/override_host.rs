@@ -1,12 +1,13 @@
 //! `xds_override_host` (A55, A61, A75): a call of a session goes to the backend of the session, wherever in the
 //! cluster that backend is.
 //!
-//! The rule is above the priorities of a leaf cluster and below its drops and its limit. A pick
-//! looks the addresses of the session up in a map that it shares with the balancer. The balancer
-//! writes single entries of it, so a changed state costs the same at one endpoint and at ten
-//! thousand. A pick takes no lock.
+//! A pick comes here after the drops and the limit of the leaf cluster, and before its priorities. So a session may go
+//! to an endpoint of any priority. The pick looks up the addresses of the session in a map that it shares with the
+//! balancer, and takes no lock. The balancer writes single entries of the map, so a changed state costs the same at
+//! one endpoint and at ten thousand.
 //!
-//! A cluster has no map until a call with a session comes. That call waits, and the balancer makes the map.
+//! A cluster has no map until a call with a session comes, because most clusters have no sessions. That call waits
+//! until the balancer has made the map.
 
 mod anchor;
 mod bell;

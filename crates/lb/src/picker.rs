@@ -15,9 +15,11 @@ use crate::{
 
 /// Picks endpoints for the calls of one cluster.
 ///
-/// A picker is immutable but for counters and for what sessions see (`override_host`). Every change of the
-/// tree makes a new picker, so a pick sees one whole state. Nodes that only decide which child is used are compiled away. At most one
-/// gate, one weighted choice and one list remain.
+/// Two parts of a picker change: its counters, and the map of endpoints that sessions use (`override_host`).
+/// Everything else is fixed, and each change of the tree makes a new picker. So a pick never sees half of a change. A
+/// node that only chooses a child has no part in the picker, because the tree has chosen already. A pick passes three
+/// steps at most: the drops and the limit, the choice of a locality by weight, and the choice of an endpoint from a
+/// list.
 #[derive(Debug)]
 pub struct Picker<T> {
     pub(crate) root: Choice<T>,

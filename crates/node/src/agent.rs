@@ -68,9 +68,9 @@ struct Failure {
 impl<M: Maps> Agent<M> {
     /// Takes over the maps as they are.
     ///
-    /// A frontend that they hold stays as it is until all sources that may have it were heard, because a
-    /// source that is heard early would take it from its owner for a moment. It is deleted only after all
-    /// sources were heard. See also [`Self::wait_for_node`].
+    /// A frontend that they hold stays as it is until all sources that may have it were heard. Otherwise a source that
+    /// is heard early would take it from its owner for a moment. It is deleted only after all sources were heard. See
+    /// also [`Self::wait_for_node`].
     ///
     /// # Errors
     /// The maps cannot be read.
@@ -121,8 +121,8 @@ impl<M: Maps> Agent<M> {
         }
     }
 
-    /// Frontends of a former agent stay as they are until [`Self::node_heard`], because the zone of the node and the
-    /// addresses of its pods decide which backends are local.
+    /// Frontends of a former agent stay as they are until [`Self::node_heard`]. The zone of the node and the addresses
+    /// of its pods decide which backends are local.
     pub fn wait_for_node(&mut self) {
         self.awaits_node = true;
     }
@@ -306,8 +306,8 @@ impl<M: Maps> Agent<M> {
         sources.map(ToString::to_string).chain(node).collect()
     }
 
-    /// A frontend of a former agent may be known to a source that was not heard yet, or be of a service that is too
-    /// large now.
+    /// A source that was not heard yet may know a frontend of a former agent. Or the frontend is of a service that is
+    /// too large now.
     fn may_remove(&self, frontend: &Frontend) -> bool {
         !self.services.is_refused(&frontend.address)
             && (self.services.has_synced() || !self.adopted.contains(frontend))

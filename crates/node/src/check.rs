@@ -17,8 +17,8 @@ const OLDEST_KERNEL: (u32, u32) = (5, 18);
 const RIGHTS: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38)];
 const SYS_ADMIN: u32 = 21;
 
-/// The rights that the end of sockets in other network namespaces needs besides: to enter them (`setns`), and
-/// to open those of other users' processes (`/proc/PID/ns/net`).
+/// The rights that the agent needs besides, to end sockets in other network namespaces. One is to enter a namespace
+/// (`setns`), and one to open those of other users' processes (`/proc/PID/ns/net`).
 const SOCKET_RIGHTS: [(&str, u32); 2] = [("CAP_SYS_ADMIN", SYS_ADMIN), ("CAP_SYS_PTRACE", 19)];
 
 /// One thing that routing needs, or a part of the agent that routing does not need.

@@ -1,9 +1,9 @@
 //! The configuration file: the settings of the agent, and services.
 //!
-//! A file needs no server, so it is what a first try and a test begin with. It is taken whole or not at
-//! all: if one entry is wrong, the last good file serves on, and the errors name file, line and field.
-//! Services are followed as they change. Settings are sections that others understand: here they are
-//! found, checked by whoever understands them, and compared.
+//! A file needs no server, so it is what a first try and a test begin with. It is taken whole or not at all. If one
+//! entry is wrong, the last good file stays in force, and the errors name file, line and field. Services are followed
+//! as they change. Settings are sections that others understand: here they are found, checked by whoever understands
+//! them, and compared.
 
 mod entry;
 mod follow;

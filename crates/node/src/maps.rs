@@ -26,8 +26,8 @@ pub struct ServiceId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendId(pub u32);
 
-/// The number of a set of slots. It is unique among all services, so that a program that reads an entry
-/// while it is replaced finds no slot, and not a wrong one.
+/// The number of a set of slots. It is unique among all services. So a program that reads an entry while it is
+/// replaced finds no slot, and not a wrong one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(pub u32);
 

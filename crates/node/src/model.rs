@@ -1,8 +1,8 @@
 //! Services and their backends, as every source tells them.
 //!
-//! The model is close to what Kubernetes says, because that is the richest of the sources: xDS, a
-//! key-value store and files say a part of it each. A source turns what it reads into these values, and
-//! nothing behind it knows where they came from.
+//! The model is close to that of Kubernetes, because Kubernetes is the richest of the sources. xDS, a key-value store
+//! and files each say a part of it. A source turns what it reads into these values, and nothing behind it knows where
+//! they came from.
 
 mod address;
 
@@ -101,8 +101,8 @@ pub struct Service {
     pub kind: ServiceKind,
     /// Its ports.
     pub ports: Vec<ServicePort>,
-    /// Its backends, in the order of the source.
-    /// They are shared with whoever read them, because there are very many.
+    /// Its backends, in the order of the source. They are shared with the source that read them, because there are
+    /// very many.
     pub backends: Arc<[Backend]>,
     /// The source that should route its ClusterIPs, although this one comes first. It is the annotation
     /// `crowfly.io/source` of Kubernetes.

@@ -1,8 +1,8 @@
 //! Brings the maps to what is wanted, one frontend at a time, and never shows half of one.
 //!
-//! The order of a change: new backends, a whole new generation of slots, members; then the frontend's
-//! entry, whose replacement is the switch; then members that left. What the old entry led to is deleted
-//! later, in [`Reconciler::sweep`], because programs that read the old entry may be under way.
+//! A change has this order: new backends, a whole new generation of slots, and members come first. Then the frontend's
+//! entry is replaced, which is the switch. Members that left go last. What the old entry led to is deleted later, in
+//! [`Reconciler::sweep`], because programs that read the old entry may be under way.
 //!
 //! A change that fails leaves the frontend as it was. [`Reconciler::reconcile`] tries it again, and
 //! [`Reconciler::change`] does so only if something else is wanted by now. A full map therefore fails the

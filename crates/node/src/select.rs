@@ -1,8 +1,8 @@
 //! Which backends of a service get new connections from this node.
 //!
-//! The rules are those of kube-proxy for what Kubernetes says (conditions, policies, hints), and those
-//! of the xDS mapping for what only xDS says (health, weights, priorities). They apply in this order,
-//! and each looks only at what the last one left:
+//! For what Kubernetes says (conditions, policies, hints) the rules are those of kube-proxy. For what only xDS says
+//! (health, weights, priorities) they are those of the xDS mapping. They apply in this order, and each looks only at
+//! what the last one left:
 //!
 //! 1. A backend serves the port (by name and protocol) and has an address of the frontend's family.
 //! 2. It is usable: active, or at least a fallback. Terminating backends that still serve are
@@ -361,8 +361,8 @@ impl<'a> Choosing<'a> {
     }
 }
 
-/// The nodes that a backend is meant for. Where a policy prefers the same node, a backend without hints is
-/// meant for its own node, because that is what the controller of Kubernetes writes into hints.
+/// The nodes that a backend is meant for. Where a policy prefers the same node, a backend without hints is meant for
+/// its own node. That is what the controller of Kubernetes would write into hints.
 fn node_hints(backend: &Backend, wish: Option<Distribution>) -> &[Arc<str>] {
     let hints = backend.hints.as_deref();
     let hints = hints.map_or(&[][..], |hints| &hints.nodes);

@@ -1,9 +1,9 @@
 //! The services of all sources as one table of frontends.
 //!
-//! A ClusterIP belongs to the first source that has it, on every port, because half of a service from
-//! one source and half from another would be neither. Others that claim it are shadowed: they take over
-//! when the owner goes. A service may prefer another source than its own: it yields while that source has
-//! a service with the ClusterIP. Readers of this table do not see sources.
+//! A ClusterIP belongs to the first source that has it, on every port. Otherwise a service could be half of one source
+//! and half of another. Others that claim it are shadowed: they take over when the owner goes. A service may prefer
+//! another source than its own: it yields while that source has a service with the ClusterIP. Readers of this table do
+//! not see sources.
 //!
 //! A global service also has the backends of services of the same name that other sources share. They are
 //! found by name at each change, so a change costs what it touches.

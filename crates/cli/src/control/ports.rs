@@ -65,8 +65,8 @@ pub struct PortArgs {
     #[arg(long, env = "CROWFLY_CONTROL_NO_CSDS")]
     pub no_csds: bool,
 
-    /// Let other machines reach ports without TLS: whoever does can read the whole configuration and
-    /// report loads
+    /// Let other machines reach ports without TLS: everyone who reaches them can read the whole configuration
+    /// and report loads
     #[arg(long, env = "CROWFLY_CONTROL_INSECURE_LISTEN")]
     pub insecure_listen: bool,
 }

@@ -50,8 +50,8 @@ pub struct Limits {
     pub types: usize,
     /// The most names of one type on one stream.
     pub names: usize,
-    /// The most bytes that are held because the client of one connection asked for it: names,
-    /// its node, the buffers of its requests, and answers of CSDS and reflection.
+    /// The most bytes that are held for the client of one connection. They are names, its node, the buffers of its
+    /// requests, and answers of CSDS and reflection.
     pub held_bytes: usize,
     /// The most bytes of one discovery request.
     pub request_bytes: usize,

@@ -1,8 +1,7 @@
 //! One report of a client, checked and in our own words.
 //!
-//! The control plane keeps what clients send, so every number, name and list has a limit. A report
-//! beyond a limit is refused whole, with the path of its field, because a client that miscounts in
-//! one place may miscount in all.
+//! The control plane keeps what clients send, so every number, name and list has a limit. A report beyond a limit is
+//! refused whole, with the path of its field. A client that miscounts in one place may miscount in all.
 //!
 //! The metrics are an exception. Backends choose their names and values, and clients add them up
 //! unseen (gRFC A64). So a metric beyond a limit is left out alone, and counted.

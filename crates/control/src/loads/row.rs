@@ -1,4 +1,5 @@
-//! One row: the totals since the start, and the last word of each reporter.
+//! One row of the store: the totals since the start, and what the newest report of each client says about the row.
+//! Reports are apart, because the open calls of a client must go when it goes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -88,8 +89,8 @@ impl Row {
     /// Adds a part of a report. `room` is the number of entries that may be new. Returns the entries
     /// for which there was no room; only the totals of the row have those.
     ///
-    /// A report may have several parts for one row: a locality may be in two priorities, and a
-    /// cluster may have had two names for its endpoints since the report before.
+    /// A report may have several parts for one row, because a locality may be in two priorities. A cluster may also
+    /// have had two names for its endpoints since the report before.
     pub(super) fn add(
         &mut self,
         reporter: ReporterId,

@@ -1,4 +1,5 @@
-//! The books of all reports: totals by cluster and localities, and the last word of each reporter.
+//! The store of all load reports. It has totals by cluster and localities, and the newest report of each client,
+//! because rates and open calls are those of the newest reports.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -1,4 +1,5 @@
-//! The books, with simulated time: examples here, limits and a comparison with naive books below.
+//! Tests of the store of loads, with simulated time: examples are here, limits and a comparison with a naive store are
+//! below.
 
 mod limits;
 mod naive;

@@ -19,8 +19,8 @@ pub struct Loads {
     pub refused_reports: u64,
     /// The figures in good reports that were not kept, because there were too many rows or entries.
     pub refused_rows: u64,
-    /// The metrics in good reports that were left out: their sum is no number or over 1e18, their
-    /// name is over 512 bytes, or there were too many.
+    /// The metrics in good reports that were left out. Their sum is no number or over 1e18, their name is over 512
+    /// bytes, or there were too many.
     #[serde(default)]
     pub refused_metrics: u64,
     /// The streams that are open now, the oldest first.

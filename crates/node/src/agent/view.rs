@@ -1,6 +1,6 @@
 //! The state of an agent as data, for `services` and `trace`.
 //!
-//! Counters are an argument, because they are read on another thread.
+//! The caller gives the counters of connections, because reading them takes long and is done on another thread.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ impl<M: Maps> Agent<M> {
         Ok(self.view_with(&counters))
     }
 
-    /// The state, with counters that were read before.
+    /// The state, with counters that the caller has read.
     pub(crate) fn view_with(&self, counters: &[(Pair, Counters)]) -> View {
         let counters: HashMap<_, _> = counters.iter().copied().collect();
         let sources = self.services.sources().zip(&self.failures);

@@ -73,12 +73,12 @@ impl FileSource {
         }
     }
 
-    /// Follows the file, in a task of its own: a file must be left alone for a while before it is read,
-    /// and a question to the agent must not begin that time anew. Each message of `again` reads the file,
-    /// even if it did not change.
+    /// Follows the file, in a task of its own. The file must stay the same for a while before it is read, and a
+    /// question to the agent must not begin that time anew. Each message of `again` reads the file, even if it did not
+    /// change.
     ///
-    /// Without a rank the file is no source: a mistake in it, new services, and changes of its settings are
-    /// logged, because nobody asks for its status.
+    /// Without a rank the file is no source, so no command shows its status. Mistakes in it, new services and changes
+    /// of its settings are logged instead.
     pub async fn run(
         mut self,
         rank: Option<usize>,

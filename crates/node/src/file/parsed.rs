@@ -1,6 +1,6 @@
 //! A document, whose services are read while it is parsed.
 //!
-//! The tree of one service is there at a time, because the trees of ten thousand would take more memory than all
+//! Only the tree of one service exists at a time. The trees of ten thousand services would take more memory than all
 //! else in the agent.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The services of one name in several clusters as one service.
 //!
-//! A port has one name, by which its backends are found. Clusters may give a port other names, so such a port has a
-//! name of its own here, and each backend gets it for the port that its own cluster means.
+//! A port has one name, by which its backends are found. Clusters may give a port different names. Such a port has a
+//! name of its own here, and each backend has it for the port that its own cluster means.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

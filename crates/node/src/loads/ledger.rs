@@ -404,8 +404,8 @@ impl Told {
     }
 }
 
-/// Forgets what any agent has reported, because an agent that does not report must not leave a state from
-/// which a later one would tell the connections in between.
+/// Forgets what any agent has reported. Otherwise a later agent would report the connections of the time in which this
+/// one does not report.
 ///
 /// # Errors
 /// A map cannot be read or changed.

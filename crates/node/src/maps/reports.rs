@@ -1,7 +1,7 @@
 //! The maps in which the agent remembers what it has reported.
 //!
-//! They are beside the counters in the kernel, so that an agent that was killed is followed by one that
-//! knows which counts were told already. No program reads them.
+//! They are beside the counters in the kernel. So the agent after one that was killed knows which counts were reported
+//! already. No program reads them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The counters of connections: which backend they belong to, and when they are deleted.
 //!
-//! The counters of a backend that left stay until its connections have ended and are reported, because the kernel
-//! counts on the same entry until then.
+//! The counters of a backend that left stay until its connections have ended and are reported. The kernel counts those
+//! connections there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use crate::model::{Backend, PortName, ServicePort};
 use crate::select::Pool;
 
-/// The share of the maps that one service may have: a change needs room for the old slots and the new ones, and other
-/// services need some as well.
+/// The share of the maps that one service may have. A change needs room for the old slots and the new ones, and other
+/// services need room as well.
 const SHARE: u64 = 4;
 
 /// The least limit. A small map protects the memory by itself, and must not refuse small services.

@@ -28,9 +28,9 @@ const HIDDEN: &str = "0";
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters
-/// them one by one, and returns the sockets that could not be ended. A socket that is not connected to its backend, or
-/// of which `is_same` is false, is left alone, because its program uses it for something else now.
+/// Ends sockets in every network namespace that a process of the cgroup is in. A thread of its own enters them one by
+/// one, and returns the sockets that could not be ended. A socket is left alone if it is not connected to its backend,
+/// or if `is_same` is false. Its program uses it for something else now.
 ///
 /// # Errors
 /// There is no such thread.

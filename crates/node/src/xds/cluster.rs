@@ -31,7 +31,7 @@ pub struct NodeCluster {
     pub protocol: Option<Protocol>,
     /// The name of the port; it may be empty.
     pub port_name: Arc<str>,
-    /// The rules of choosing among its backends.
+    /// The rules by which a connection gets one of its backends.
     pub policy: TrafficPolicy,
     /// Where its endpoints are.
     pub endpoints: EndpointsFrom,

@@ -5,9 +5,9 @@
 //! a cluster is behind, and which clusters an endpoints resource is of.
 //!
 //! - A frontend belongs to the first listener, by name, that has it.
-//! - A service has the name in the metadata of its cluster. If the ports of one address lead to clusters of
-//!   different services, all of them belong to the service of the lowest port, because an address has one
-//!   owner. No frontend is lost by that.
+//! - A service has the name in the metadata of its cluster. The ports of one address may lead to clusters of different
+//!   services. Then all ports belong to the service of the lowest port, because an address has one owner. No frontend
+//!   is lost by that.
 //! - Addresses of one service with equal ports are one entry (that is dual stack). Those with other ports are
 //!   entries of their own, named `NAME@ADDRESS`.
 //! - A frontend whose endpoints were asked for and did not arrive yet stays as it was.
@@ -184,7 +184,7 @@ impl ResourceJoiner {
         self.has_clusters = true;
     }
 
-    /// Takes note that the server cannot be reached, for this reason; or that it can be, again.
+    /// Takes note that the server cannot be reached, with the reason. `None` means that it can be reached again.
     pub fn reach(&mut self, failure: Option<Arc<str>>) -> Vec<ServiceEvent> {
         if self.failure == failure {
             return Vec::new();

@@ -29,8 +29,8 @@ pub struct ServerState {
     _half: Box<dyn Any>,
 }
 
-/// Does the same as [`server`], and returns the state of the server, so that its memory can be compared with what it
-/// says that it holds.
+/// Does the same as [`server`], and returns the state of the server. So its memory can be compared with what it says
+/// that it holds.
 pub fn server_state(bytes: &[u8]) -> Option<ServerState> {
     let (mode, steps) = bytes.split_first()?;
     Some(if mode & 1 == 0 {

@@ -346,9 +346,9 @@ impl Interest {
         }
     }
 
-    /// The response that renews the time to live of all resources that the client has; `None` if
-    /// there are none. A refused version is left out, because an Envoy takes a heartbeat of a version that it does not
-    /// have for a resource without content, and refuses it again.
+    /// The response that renews the time to live of all resources that the client has; `None` if there are none. A
+    /// refused version is left out. An Envoy would take its heartbeat for a resource without content, and refuse it
+    /// again.
     pub(super) fn take_heartbeats(
         &mut self,
         available: Option<&TypeSnapshot>,

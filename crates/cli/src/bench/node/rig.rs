@@ -5,7 +5,7 @@
 //! rewrites.
 //!
 //! Clients and server share a processor. Otherwise a connection that takes a few microseconds longer finds the server
-//! asleep, and to wake an idle processor of a virtual machine costs more than everything that is compared here.
+//! asleep. To wake an idle processor of a virtual machine costs more than everything that is compared here.
 
 use std::{fs, io, net::SocketAddr, path::PathBuf, time::Duration};
 

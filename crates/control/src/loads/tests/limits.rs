@@ -194,8 +194,8 @@ fn of(name: &str) -> ClusterStats {
     cluster(name, vec![locality("b", [1, 1, 0, 0])])
 }
 
-/// L-11: clients of one address that name ever more clusters have a share of the rows, on however many streams, and
-/// leave the rest to others. They get their share back when its rows are forgotten.
+/// L-11: clients of one address that name ever more clusters have a share of the rows, however many their streams are.
+/// The rest is for others. They get their share back when its rows are forgotten.
 #[test]
 fn an_address_has_a_share_of_the_rows() {
     let mut rig = Rig::with_rows(4, 3);

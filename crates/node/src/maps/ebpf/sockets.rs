@@ -1,7 +1,7 @@
 //! The map of sockets that were routed and may be ended.
 //!
-//! Threads of their own read the map and end sockets, because the map may have hundreds of thousands of entries,
-//! and changes of services must not wait.
+//! Threads of their own read the map and end sockets. The map may have hundreds of thousands of entries, and changes
+//! of services must not wait for that.
 
 use std::collections::BTreeMap;
 use std::fmt;

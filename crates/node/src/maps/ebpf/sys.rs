@@ -1,7 +1,7 @@
 //! The system calls that aya has no way to make, and all of this crate's unsafe code.
 //!
-//! aya 0.14 loads programs and reads maps. It cannot replace the program of a pinned link, which is how
-//! an upgrade leaves no gap, and it cannot tell which cgroup and program a link is of.
+//! aya 0.14 loads programs and reads maps. It cannot replace the program of a pinned link, without which an upgrade
+//! would leave a gap. It cannot tell which cgroup and program a link is of, either.
 
 #![allow(unsafe_code, reason = "system calls: each block says why it is sound")]
 

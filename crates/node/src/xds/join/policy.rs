@@ -1,6 +1,6 @@
 //! The policy of a frontend: the traffic policies of its clusters as one.
 //!
-//! A chain with `weighted_clusters` may lead to clusters with different policies, but a frontend has one, because
+//! A chain with `weighted_clusters` may lead to clusters with different policies. A frontend has one policy, because
 //! the clusters are one set of backends for it. The strictest value of each rule is used: `Local`, the closest
 //! preference, the shortest timeout. So nothing goes where one of the clusters forbids it, and neither the order of
 //! the list nor that of arrival matters.

@@ -1,6 +1,6 @@
 //! The state of each cluster, endpoints resource, address and service that the joiner knows.
 //!
-//! Lists begin with room for one, because nearly always a cluster is behind one address, an address has one port, and a
+//! Lists begin with room for one. Nearly always a cluster is behind one address, an address has one port, and a
 //! service has one entry.
 
 use std::net::IpAddr;

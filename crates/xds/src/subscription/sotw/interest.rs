@@ -156,8 +156,8 @@ impl Interest {
 
     /// The time of the next heartbeat. It waits for the answer to the response before it, like every other response.
     ///
-    /// After a refusal it waits until the client accepts a response. The reason is that heartbeats have the version of the
-    /// newest response, which the client does not have, and a full state would repeat the resources that it refused.
+    /// After a refusal it waits until the client accepts a response. The reason is that heartbeats have the version of
+    /// the newest response, which the client does not have. A full state would repeat the resources that it refused.
     pub(super) fn beat(&self) -> Pulse {
         if self.awaits_answer || self.refused {
             return Pulse::None;
