@@ -33,7 +33,8 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// certificate is for the SPIFFE ID spiffe://TRUST_DOMAIN/NAME, and can be used by servers and
 /// clients. Keys are readable by you only. No file is ever overwritten.
 ///
-/// For development only: whoever has ca.key can be anybody, and nothing renews the certificates.
+/// For development only: everyone who has ca.key can pass for any server or client, and nothing renews the
+/// certificates.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "\
 Examples:

@@ -81,8 +81,8 @@ pub(crate) fn trailers(status: &Status) -> Frame<Bytes> {
     Frame::trailers(trailers)
 }
 
-/// The limit that a message exceeded, if that was noticed before the message was read; `None` if the message could not
-/// be read for another reason.
+/// The limit that a message exceeded, if that was noticed before the message was read. `None` if there was another
+/// reason.
 pub(crate) fn too_large(status: &Status) -> Option<Beyond> {
     match status.code() {
         // This is what tonic and our decoders make of a message of too many bytes.

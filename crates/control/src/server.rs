@@ -1,6 +1,6 @@
 //! The control plane as a whole: its ports, its tasks, and how they stop.
 //!
-//! It is the only module that knows all parts, and starts and stops them in order.
+//! Only this module knows all parts, because they must start and stop in order.
 
 mod parts;
 

@@ -1,6 +1,7 @@
 //! Frames on the wire (RFC 9113, sections 4 and 6).
 //!
-//! Only the layout of bytes is here. The rules of the protocol are in `core` and `receive`.
+//! Only the layout of bytes is here, so that a parser can be tested without a connection. The rules of the protocol
+//! are in `core` and `receive`.
 
 use bytes::{BufMut, BytesMut};
 

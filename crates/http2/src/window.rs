@@ -1,6 +1,7 @@
 //! Flow control of the server's DATA (RFC 9113, section 5.2).
 //!
-//! Streams and the connection have windows of one type, and differ in when they give bytes back.
+//! A stream gives bytes back when they are read, so that its reader sets the pace. The connection gives them back
+//! when they come, because other streams need its window. Both have one type.
 
 /// The increment that is worth a frame, however large the window.
 const WORTH_A_FRAME: u32 = 256 * 1024;

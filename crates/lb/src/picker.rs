@@ -17,9 +17,8 @@ use crate::{
 ///
 /// Two parts of a picker change: its counters, and the map of endpoints that sessions use (`override_host`).
 /// Everything else is fixed, and each change of the tree makes a new picker. So a pick never sees half of a change. A
-/// node that only chooses a child has no part in the picker, because the tree has chosen already. A pick passes three
-/// steps at most: the drops and the limit, the choice of a locality by weight, and the choice of an endpoint from a
-/// list.
+/// node that only chooses a child has no part in the picker, because the tree has chosen already. At most three steps
+/// remain for a pick: drops and limit, the choice of a locality by weight, and the choice of an endpoint.
 #[derive(Debug)]
 pub struct Picker<T> {
     pub(crate) root: Choice<T>,

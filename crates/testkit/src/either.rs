@@ -1,6 +1,5 @@
-//! Requests and responses of both protocols as one type each.
-//!
-//! Most rules hold in both protocols, and with these types one test can check both.
+//! Requests and responses of both protocols as one type each, because most rules hold in both protocols, and one
+//! test can then check both.
 
 use std::collections::BTreeMap;
 

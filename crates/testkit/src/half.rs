@@ -1,6 +1,5 @@
-//! The server half of the protocol, of either variant.
-//!
-//! The type lets one test server hold a stream of either protocol in one field.
+//! The server half of the protocol, of either variant. It is one type, because a test server holds streams of both
+//! protocols in one field.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The list of the channels of this process.
 //!
-//! The debug service shows all channels, and nothing else in the process knows them all.
+//! The list is global, because the debug service shows all channels and nothing else in the process knows them all.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -1,7 +1,7 @@
 //! Targets without a control plane: a DNS name, addresses, or a Unix socket.
 //!
-//! The syntax of these targets is that of gRPC's naming document. A port that is not written is 443, as in that
-//! document.
+//! The syntax and the default port 443 are those of gRPC's naming document, because a target must mean the same in
+//! every language.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

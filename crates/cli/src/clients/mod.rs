@@ -1,5 +1,5 @@
-//! `crowfly clients`: the clients of a control plane, and the resources that each of them accepted
-//! and refused. Only the control plane sees all clients in one place.
+//! `crowfly clients`: the clients of a control plane, and the resources that each of them accepted and refused. The
+//! command asks the control plane, because only that sees all clients in one place.
 //!
 //! ```text
 //! admin port -- GET /clients[?node=NAME] --> ClientList --> a table | JSON

@@ -1,7 +1,7 @@
 //! Makes the explanation of a call from the resources in the view.
 //!
-//! The view has parts even while the configuration is incomplete. Every choice among those parts is
-//! the channel's own: its virtual host, its router and its forecast of a cluster.
+//! The view has parts even while the configuration is incomplete. The channel's own code makes every choice among
+//! those parts, because a second implementation could explain what the channel does not do.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,5 +1,7 @@
-//! The ways in which a call can end, and the failures that mean that it was lost with its
-//! connection.
+//! The ways in which a call can end.
+//!
+//! A call that was lost with its connection is apart from other failures, because it must not be sent again. The
+//! server may have acted on it.
 
 use std::{error::Error, io, net::SocketAddr};
 

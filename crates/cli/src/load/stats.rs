@@ -1,6 +1,6 @@
 //! The live counters of a generator.
 //!
-//! The workers count here, and the progress line, the demo and the report read at any time.
+//! They are shared, because the workers count while the progress line, the demo and the report read.
 
 use std::{
     collections::BTreeMap,

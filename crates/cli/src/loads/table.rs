@@ -1,4 +1,4 @@
-//! The table of loads as lines of text, which a screen and a pipe can both print.
+//! The table of loads as lines of text. It is plain text, because a screen and a pipe both print it.
 
 use std::{
     fmt::{self, Display, Formatter},

@@ -1,6 +1,7 @@
 //! `crowfly node`: the node agent of the `crowfly-node` crate from the command line.
 //!
-//! The agent runs with `crowfly node`. Its sub-commands ask it, or the machine.
+//! `crowfly node` runs the agent. Its sub-commands ask the agent where only the agent knows the answer, and the
+//! machine where an agent need not run.
 
 mod ask;
 mod command;

@@ -1,7 +1,7 @@
 //! The sources of an agent: which there are, in which order, and their tasks.
 //!
-//! Each source is a task of its own. If one ends or panics, its last services stay in force and the
-//! other sources go on.
+//! Each source is a task of its own, because one that ends or panics must not end the others. Its last services
+//! stay in force.
 
 use std::{mem, path::PathBuf, sync::Arc};
 

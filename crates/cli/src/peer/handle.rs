@@ -1,4 +1,6 @@
 //! The parent's side of a peer: it starts the process, sends orders and reads the answers.
+//!
+//! A peer is a process, because a namespace and a cgroup belong to a process.
 
 use std::{
     env, io,

@@ -1,4 +1,5 @@
-//! The sub-commands.
+//! The sub-commands of `crowfly node`, run as a user runs them, because scripts depend on their output and exit
+//! codes.
 
 use std::fs;
 use std::process::Command;

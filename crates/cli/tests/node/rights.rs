@@ -1,4 +1,4 @@
-//! The agent with as few rights as it says it needs.
+//! The agent with no more capabilities than `check` asks for, because a manifest gives a container exactly these.
 
 use std::fs;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Where connections go.
+//! Connections reach the right backends, and programs see the addresses that they expect. Real sockets are used,
+//! because only the kernel runs the eBPF program.
 
 use crate::lab::Lab;
 use crate::web;

@@ -1,5 +1,5 @@
-//! The clients as values: the page `/clients` and `crowfly clients --json` print them, and the
-//! tables of `crowfly clients` are drawn from them.
+//! The clients as values. The page `/clients`, `crowfly clients --json` and the tables of `crowfly clients` are
+//! made from them, because all three must have the same facts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

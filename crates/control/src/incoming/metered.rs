@@ -1,5 +1,5 @@
-//! The body of a request stream, whose buffer is on the account of its client. Else a client could
-//! fill the memory with many streams, each with half a request.
+//! The body of a request stream, whose buffer is on the account of its client. Otherwise a client could fill the
+//! memory with many streams, each with half a request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -1,5 +1,5 @@
-//! Names that clients choose and that are labels of metrics. Clients could else fill our memory, and
-//! that of all who read the metrics.
+//! Names that clients choose and that are labels of metrics. Their number is limited, because clients could otherwise
+//! fill our memory, and that of all systems that read the metrics.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! The loads as a value: `/loads` and `crowfly loads --json` print it, and the table of `crowfly
-//! loads` is drawn from it.
+//! The loads as a value. `/loads`, `crowfly loads --json` and the table of `crowfly loads` are made from it,
+//! because all three must have the same facts.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

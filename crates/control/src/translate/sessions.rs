@@ -1,5 +1,8 @@
-//! Session affinity (gRFC A55): the filter that reads and writes cookies, and the settings of a cluster
-//! whose endpoints have sessions.
+//! Session affinity (gRFC A55): the filter that reads and writes cookies, and the settings of a cluster whose
+//! endpoints have sessions.
+//!
+//! The filter in the listener is empty and the routes have the cookie, because an Envoy shares routes of services and
+//! not their listeners.
 
 use cookie::CookieBasedSessionState;
 use envoy_types::pb::envoy::config::core::v3 as core;

@@ -1,6 +1,6 @@
 //! One xDS server: its address, its credentials and its features.
 //!
-//! Two entries with equal settings are one server, which is why a server can be compared.
+//! A server can be compared, because two entries with equal settings are one server and share a connection.
 
 use std::{collections::BTreeSet, path::PathBuf};
 

@@ -1,8 +1,8 @@
-//! `envoy.extensions.clusters.aggregate.v3.ClusterConfig`: the clusters of an aggregate cluster, in
-//! order of preference.
+//! `envoy.extensions.clusters.aggregate.v3.ClusterConfig`: the clusters of an aggregate cluster, in order of
+//! preference.
 //!
-//! The list comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99), by the same
-//! rules.
+//! The list comes inside a cluster (gRFC A37) or as a resource of its own (gRFC A99). One parser reads both,
+//! because both have the same rules.
 
 use crate::{Decoded, Features, ResourceType, Validator, wire};
 use envoy_types::pb::envoy::extensions::clusters::aggregate::v3 as pb;

@@ -1,6 +1,7 @@
 //! Durations of resources.
 //!
-//! Every field with a duration has the range of `google.protobuf.Duration`, and none of them may be negative.
+//! One parser reads all of them, because every field has the range of `google.protobuf.Duration` and none may be
+//! negative.
 
 use std::time::Duration;
 

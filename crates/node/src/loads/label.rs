@@ -1,4 +1,7 @@
-//! The names that connections are counted under.
+//! The names that connections are counted under: a cluster and a locality.
+//!
+//! The maps have the number of a label with each pair, because many pairs share its names. They have the names too,
+//! because a service may be gone when the next agent starts.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! The ledger between the agent, which labels and prunes, and the xDS client, which reports.
+//! The ledger as the agent and the xDS client share it. The agent labels and prunes, and the client reports.
+//!
+//! The ledger is behind a lock, because the client reports on another thread.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,7 @@
 //! Clusters: the name of a service, its protocol and rules, and where its endpoints are.
+//!
+//! The agent has a reading of its own, because a cluster is a port of a service here. A cluster that needs a proxy,
+//! such as one with TLS, is refused.
 
 use std::sync::Arc;
 

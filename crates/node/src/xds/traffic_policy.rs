@@ -1,4 +1,7 @@
 //! The rules of a cluster: `load_balancing_policy`, with the struct `cilium_io_traffic_policy`.
+//!
+//! An unknown value is refused, because it may be meant to keep traffic away from somewhere. An unknown key is
+//! ignored, so that later versions can add some.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The objects of an API server, and the log of their changes, from which watches get their events.
+//! The objects of an API server, and the log of their changes. The log is kept, because a watch may begin at an
+//! older version and is told all changes since.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

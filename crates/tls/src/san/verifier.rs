@@ -1,6 +1,6 @@
 //! The verifier of certificates that rustls calls.
 //!
-//! The verifier replaces rustls's own, which can check host names only.
+//! It replaces rustls's own, because that can check host names only.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The server half of a delta stream.
 //!
-//! A delta response holds only resources that differ from those that the client has.
+//! A delta response holds only resources that differ from those of the client, because the client says which
+//! versions it has.
 
 use std::mem;
 use std::sync::Arc;

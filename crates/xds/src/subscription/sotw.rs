@@ -1,7 +1,7 @@
 //! The server half of a state-of-the-world stream.
 //!
-//! Listeners and clusters are sent all together in each response, other types only where they
-//! changed (gRFC A53).
+//! Listeners and clusters are sent all together in each response, because a client takes one that is missing for
+//! deleted. Other types are sent only where they changed (gRFC A53).
 
 mod interest;
 

@@ -1,6 +1,7 @@
 //! Fault injection (gRFC A33): delays and aborts of calls, before anything is sent.
 //!
-//! [`Injection::decide`] has all the rules, and neither a clock nor randomness. The rest waits and counts.
+//! [`Injection::decide`] has all the rules, and neither a clock nor randomness, so that tests can check every rule.
+//! The rest waits and counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

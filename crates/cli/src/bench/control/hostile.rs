@@ -1,5 +1,5 @@
-//! Clients that mean harm. Each opens a stream, does one thing that no client should, and comes back when the
-//! server ends the stream.
+//! Clients that mean harm, because the benchmark must show what they cost the others. Each opens a stream and does
+//! one thing that no client should. It comes back when the server ends the stream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

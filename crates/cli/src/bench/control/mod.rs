@@ -1,8 +1,8 @@
 //! `crowfly bench control`: thousands of clients of one control plane.
 //!
-//! The server is a process of its own, on a core of its own. All clients are in this process, on another core.
-//! Figures of go-control-plane stand beside ours. They were recorded on another day, by a load generator of the
-//! same kind.
+//! The server is a process of its own on a core of its own, and all clients are in this process on another core. So
+//! the clients take no time from the server. Figures of go-control-plane are shown beside ours. They were recorded
+//! on another day, by a load generator of the same kind.
 
 mod bare;
 mod books;

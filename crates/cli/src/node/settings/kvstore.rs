@@ -1,5 +1,5 @@
-//! The section `kvstore`: an etcd with the services of other clusters, as Cilium ClusterMesh writes
-//! them. It is off unless one of its settings is given.
+//! The section `kvstore`: an etcd with the services of other clusters, as Cilium ClusterMesh writes them. It is off
+//! unless one of its settings is given, because an agent needs no etcd.
 
 use std::path::PathBuf;
 

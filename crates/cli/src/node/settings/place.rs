@@ -1,5 +1,5 @@
-//! The section `node`: the node and the zone of this machine. Services with internalTrafficPolicy
-//! or a traffic distribution choose backends by them.
+//! The section `node`: the name, the zone and the pods of this node. The agent needs them, because policies and
+//! hints choose backends by node and zone.
 
 use clap::Args;
 use crowfly_node::{cidr::Cidr, model::Place};

@@ -1,7 +1,8 @@
 //! The states that sessions see.
 //!
-//! They are those of the endpoints' own connections. Under `pick_first` the only connection is that of the
-//! leaf, and the endpoint that owns the connected address borrows it.
+//! They are those of the endpoints' own connections, because an ejected endpoint keeps its sessions (gRFC A61).
+//! Under `pick_first` the only connection is that of the leaf, and the endpoint that owns the connected address
+//! borrows it.
 
 use std::sync::Arc;
 

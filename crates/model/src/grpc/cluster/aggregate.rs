@@ -1,6 +1,7 @@
 //! Aggregate clusters: a list of other clusters, in order of preference (gRFC A37, A99).
 //!
-//! The list may be inside the cluster or a resource of its own; both are read by the same rules.
+//! The list may be inside the cluster or a resource of its own. One parser reads both, because both have the same
+//! rules.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The fault-injection filter: calls that are delayed or aborted on purpose (gRFC A33).
 //!
-//! Only the configuration is here. The channel draws, delays and aborts.
+//! Only the configuration is here, because the model has neither a clock nor randomness. The channel draws, delays
+//! and aborts.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,7 +1,7 @@
 //! The size of what a prefix holds.
 //!
-//! A listing is refused if it is too large. A watch may exceed the same limits with one key after
-//! another, and its reader keeps all of them.
+//! A listing that is too large is refused. The size is also kept during a watch, because a watch can exceed the
+//! same limits with one key after another.
 
 use std::collections::HashMap;
 
