@@ -34,9 +34,9 @@ pub(super) fn refresh<T>(members: &mut Members, owner: &Owner, pool: &mut Pool<T
 /// Refreshes the lists for any policy that chooses among all READY endpoints. Returns those
 /// endpoints, or the outcome of the leaf if there are none.
 ///
-/// Without a pending list, IDLE endpoints are found by the same look as READY ones, because a look at thousands of
-/// records is most of the work. With one, they are connected before the list is chosen, because the choice may take the
-/// endpoints of the other list away.
+/// Without a pending list, one look finds IDLE and READY endpoints, because a look at thousands of records is most of
+/// the work. With a pending list, IDLE endpoints are connected before the list is chosen, because the choice may take
+/// the endpoints of the other list away.
 pub(super) fn refresh_ready<T>(
     members: &mut Members,
     owner: &Owner,
