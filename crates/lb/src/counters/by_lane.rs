@@ -99,31 +99,22 @@ impl CountByLane {
         } else {
             counter.store(counter.load(Relaxed) + 1, Release);
         }
-        if self.keeps_too_much(lane) {
+        let kept = lane.open() - lane.told.load(Relaxed);
+        if kept.abs() > self.batch.load(Relaxed) {
             self.tell(lane);
         }
-    }
-
-    #[inline]
-    fn keeps_too_much(&self, lane: &Lane) -> bool {
-        let kept = lane.open() - lane.told.load(Relaxed);
-        kept.abs() > self.batch.load(Relaxed)
     }
 
     /// Adds the difference to what the lane told before. Several threads may do it at the same time: each adds the
     /// difference to what another wrote, so the sum stays right.
     ///
-    /// A thread that was interrupted may tell an old number after others told newer ones, so it looks again.
+    /// A thread that was interrupted may tell an old number after others told a newer one. The lane's next call mends
+    /// that, and until then the limit is as soft as for calls that begin at the same time.
     #[cold]
     fn tell(&self, lane: &Lane) {
-        loop {
-            let open = lane.open();
-            let before = lane.told.swap(open, Relaxed);
-            self.told.fetch_add(open - before, Relaxed);
-            if !self.keeps_too_much(lane) {
-                return;
-            }
-        }
+        let open = lane.open();
+        let before = lane.told.swap(open, Relaxed);
+        self.told.fetch_add(open - before, Relaxed);
     }
 
     /// Returns the number of open calls if it is `limit` or more.
