@@ -62,8 +62,8 @@
 //! directory count as one.
 //!
 //! A configuration that looks truncated is refused, because it would delete everything. That is an
-//! empty file, a file with none of `services`, `resources` and `views`, or a directory without files.
-//! To serve nothing, write `services: []`, or set [`Options::allow_empty`].
+//! empty file, a file with none of `services`, `resources` and `views`, files with `views` alone, or a
+//! directory without files. To serve nothing, write `services: []`, or set [`Options::allow_empty`].
 //!
 //! A changed file is read once it has been unchanged for 100 ms. Programs should still replace it
 //! by a rename, because a writer that pauses for longer shows half of its file.

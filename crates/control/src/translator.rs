@@ -309,6 +309,7 @@ impl Translator {
 
     fn is_sound(&mut self) -> bool {
         !self.catalog.has_bad_files()
+            && !self.catalog.lists_nothing()
             && self.unsound.is_empty()
             && self.contested.is_empty()
             && self.levels.are_sound()

@@ -477,6 +477,20 @@ fn an_empty_file_is_refused_unless_that_is_allowed() {
     }
 }
 
+/// A file that begins with `views` has nothing else while it is being written. Another file may have the services.
+#[test]
+fn views_alone_are_refused_unless_another_file_has_services() {
+    let views = "views: [{ name: canary, match: { id: [a] }, hide: [b] }]";
+    insta::assert_snapshot!(errors(views), @"control.yaml: expected `services` or `resources` in one of the files, got `views` alone; `services: []` or --allow-empty serves nothing on purpose");
+    let file = |path: &str, text: &str| ConfigFile {
+        path: path.into(),
+        text: text.to_owned(),
+    };
+    Catalog::read_allowing_empty(&[file("views.yaml", views)]).unwrap();
+    let services = file("services.yaml", "services: [{ name: b }]");
+    Catalog::read(&[services, file("views.yaml", views)]).unwrap();
+}
+
 /// A template that loops over nothing writes a key and no value.
 #[test]
 fn a_list_that_is_not_written_out_is_refused() {

@@ -39,6 +39,8 @@ pub(super) struct Document {
     pub(super) targets: Vec<Reference>,
     /// The names of services of which nothing but the name could be read.
     pub(super) unread: Vec<String>,
+    /// True if the file has `services` or `resources`, even if they are empty.
+    pub(super) lists_resources: bool,
     /// All problems of this file.
     pub(super) errors: Vec<ConfigError>,
     /// True if the file could not be read at all.
@@ -162,9 +164,12 @@ pub(crate) fn position_of_target(node: &Node, path: &str, to: &str) -> Position 
 
 /// True if a document has `services`, `resources` or `views`, even if they are empty.
 fn has_content(document: &Node) -> bool {
-    ["services", "resources", "views"]
-        .iter()
-        .any(|key| document.get(key).is_some())
+    lists_resources(document) || document.get("views").is_some()
+}
+
+fn lists_resources(document: &Node) -> bool {
+    let mut keys = ["services", "resources"].into_iter();
+    keys.any(|key| document.get(key).is_some())
 }
 
 /// A reference of the service at `origin`, from a place in it.
@@ -209,6 +214,7 @@ impl<'a> Reading<'a> {
             let error = ConfigError::of_file(self.file, EMPTY);
             self.result.errors.push(error);
         }
+        self.result.lists_resources = parts.iter().any(lists_resources);
     }
 
     fn part(&mut self, document: &Node) {

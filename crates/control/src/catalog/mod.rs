@@ -21,6 +21,10 @@ use crate::raw::RawResource;
 use crate::service::Service;
 use crate::views::View;
 use document::Document;
+
+/// The error for files that look as if their `services` were not written yet.
+const ONLY_VIEWS: &str = "expected `services` or `resources` in one of the files, got `views` alone; \
+    `services: []` or --allow-empty serves nothing on purpose";
 pub(crate) use document::{Origin, Written, position_of_target};
 pub(crate) use locate::Locator;
 
@@ -59,6 +63,8 @@ pub struct Catalog {
     files: BTreeMap<PathBuf, File>,
     /// The files with problems of their own.
     bad: BTreeSet<PathBuf>,
+    /// The files with `services` or `resources`.
+    listing: BTreeSet<PathBuf>,
     read: usize,
 }
 
@@ -156,8 +162,8 @@ impl Catalog {
     /// );
     /// ```
     ///
-    /// A file with none of `services`, `resources` and `views` is an error, because it looks truncated.
-    /// Serving it would delete all resources of a fleet.
+    /// A file with none of `services`, `resources` and `views` is an error, because it looks truncated, and so are
+    /// files with `views` alone. Serving them would delete all resources of a fleet.
     pub fn read(files: &[ConfigFile]) -> Result<Self, ConfigErrors> {
         Self::read_into(Self::default(), files)
     }
@@ -238,6 +244,10 @@ impl Catalog {
         let mut errors: Vec<_> = documents()
             .flat_map(|document| document.errors.clone())
             .collect();
+        if errors.is_empty() && self.lists_nothing() {
+            let file = self.files.keys().next();
+            errors.extend(file.map(|file| ConfigError::of_file(file, ONLY_VIEWS)));
+        }
         errors.extend(self.duplicate_services());
         errors.extend(self.bad_fallbacks());
         errors.extend(self.lost_targets());
@@ -257,6 +267,12 @@ impl Catalog {
     /// True if there is no file.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// True if there are files, and none has `services` or `resources`: a file with `views` first looks so while it is
+    /// being written.
+    pub(crate) fn lists_nothing(&self) -> bool {
+        !self.allow_empty && !self.files.is_empty() && self.listing.is_empty()
     }
 
     /// True if a file has a problem of its own.
@@ -315,6 +331,7 @@ impl Catalog {
     ) {
         let old = self.files.remove(&path);
         self.bad.remove(&path);
+        self.listing.remove(&path);
         let mut old = old.map(|file| file.definitions).unwrap_or_default();
         if let Some(document) = document {
             let mut definitions = HashMap::new();
@@ -330,6 +347,9 @@ impl Catalog {
             }
             if !document.errors.is_empty() {
                 self.bad.insert(path.clone());
+            }
+            if document.lists_resources {
+                self.listing.insert(path.clone());
             }
             let file = File {
                 document,
