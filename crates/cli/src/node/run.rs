@@ -104,7 +104,7 @@ mod agent {
             ends_tcp: machine.end_tcp.unwrap_or_default(),
         };
         let maps = EbpfMaps::install(&settings)?;
-        let sockets = Box::new(maps.sockets(&settings.cgroup)?);
+        let sockets = Box::new(maps.sockets(&settings)?);
         let reports = loads::start(
             &configured.settings.loads,
             &maps,

@@ -125,6 +125,39 @@ fn tcp_sockets_end_with_their_backend_if_asked_for() {
     assert_eq!(direct.ask("use-held"), "ok");
 }
 
+/// N-79: a TCP connection from the time of an agent with `--end-tcp` goes on if the agent without it finds the backend
+/// gone. The UDP socket beside it is ended.
+#[test]
+fn tcp_sockets_of_an_agent_that_ended_them_go_on() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    let both = |address: &str| {
+        let tcp = web("10.96.0.10", "", &[&format!("{address}:8080")]);
+        tcp + dns(&[address]).trim_start_matches("services:\n")
+    };
+    let agent = lab.agent(&both("127.0.0.1"), &["--end-tcp"]);
+    probe.ask("serve-tcp 127.0.0.1:8080 a");
+    probe.ask("serve-udp 127.0.0.1:5353 a");
+    probe.ask("hold 10.96.0.10:80 1");
+    probe.ask("hold-udp 10.96.0.53:53");
+    assert_eq!(probe.ask("use-held-udp"), "a");
+    agent.stop();
+
+    let agent = lab.agent(&both("127.0.0.2"), &[]);
+    let begin = Instant::now();
+    while !agent.log().contains("sockets were ended") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{}", agent.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(
+        agent.log().contains("1 sockets were ended"),
+        "{}",
+        agent.log()
+    );
+    assert_eq!(ended(&probe.ask("use-held-udp")), "ended");
+    assert_eq!(probe.ask("use-held"), "ok", "{}", agent.log());
+}
+
 /// N-79: a socket that the map of sockets has no room for is routed like any other. It is not ended with its backend,
 /// and the log says so.
 #[test]

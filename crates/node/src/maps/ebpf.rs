@@ -257,12 +257,12 @@ impl EbpfMaps {
         EbpfReports::open(&self.directory)
     }
 
-    /// The sockets of a cgroup that were routed.
+    /// The sockets of the settings' cgroup that were routed.
     ///
     /// # Errors
     /// A pin cannot be opened.
-    pub fn sockets(&self, cgroup: &Path) -> Result<EbpfSockets, InstallError> {
-        EbpfSockets::open(&self.directory, cgroup)
+    pub fn sockets(&self, settings: &Settings) -> Result<EbpfSockets, InstallError> {
+        EbpfSockets::open(&self.directory, settings)
     }
 }
 

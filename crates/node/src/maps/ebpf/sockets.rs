@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use aya::maps::{HashMap, MapData, MapInfo};
 use tracing::warn;
 
-use super::InstallError;
 use super::access::entries;
 use super::reports::open;
+use super::{InstallError, Settings};
 use crate::maps::{MapError, layout};
 use crate::metrics::Metrics;
+use crate::model::Protocol;
 use crate::sockets::attempts::Attempts;
 use crate::sockets::{Found, Routed, Sockets, kernel};
 
@@ -28,7 +29,7 @@ pub struct EbpfSockets {
     /// The most entries of the map.
     room: usize,
     looking: Option<JoinHandle<Result<Found, MapError>>>,
-    cgroup: PathBuf,
+    settings: Settings,
     attempts: Attempts,
     /// The threads that end sockets.
     ending: Vec<JoinHandle<Vec<Routed>>>,
@@ -41,7 +42,7 @@ impl fmt::Debug for EbpfSockets {
 }
 
 impl EbpfSockets {
-    pub(super) fn open(directory: &Path, cgroup: &Path) -> Result<Self, InstallError> {
+    pub(super) fn open(directory: &Path, settings: &Settings) -> Result<Self, InstallError> {
         let name = "routed";
         let info = MapInfo::from_pin(directory.join(name));
         let info = info.map_err(|source| InstallError::Map { name, source })?;
@@ -49,7 +50,7 @@ impl EbpfSockets {
             routed: Arc::new(open(directory, name)?),
             room: info.max_entries() as usize,
             looking: None,
-            cgroup: cgroup.to_owned(),
+            settings: settings.clone(),
             attempts: Attempts::default(),
             ending: Vec::new(),
         })
@@ -71,7 +72,8 @@ impl Sockets for EbpfSockets {
             return;
         }
         let (routed, room) = (Arc::clone(&self.routed), self.room);
-        match thread::Builder::new().spawn(move || read(&routed, room)) {
+        let ends_tcp = self.settings.ends_tcp;
+        match thread::Builder::new().spawn(move || read(&routed, room, ends_tcp)) {
             Ok(thread) => self.looking = Some(thread),
             Err(error) => warn!("sockets to backends that are gone are not ended: {error}"),
         }
@@ -102,7 +104,7 @@ impl Sockets for EbpfSockets {
             let now = routed.get(&socket.cookie, 0);
             now.is_ok_and(|now| layout::read_routed(socket.cookie, &now) == Some(*socket))
         };
-        let (cgroup, metrics) = (self.cgroup.clone(), metrics.clone());
+        let (cgroup, metrics) = (self.settings.cgroup.clone(), metrics.clone());
         match kernel::end(cgroup, now.clone(), is_same, metrics) {
             Ok(thread) => self.ending.push(thread),
             Err(error) => {
@@ -129,8 +131,9 @@ impl Sockets for EbpfSockets {
     }
 }
 
-/// Reads the map. A socket that is closed meanwhile may make the kernel begin anew, so there is a bound.
-fn read(routed: &RoutedMap, room: usize) -> Result<Found, MapError> {
+/// Reads the map. A socket that is closed meanwhile may make the kernel begin anew, so there is a bound. The map may have TCP
+/// sockets although they are not to be ended, because a former agent had another setting.
+fn read(routed: &RoutedMap, room: usize, ends_tcp: bool) -> Result<Found, MapError> {
     let mut steps = 0;
     let all = routed.iter().take(room + 1).inspect(|_| steps += 1);
     let all: BTreeMap<u64, [u8; 28]> = entries("routed", all)?.into_iter().collect();
@@ -140,7 +143,9 @@ fn read(routed: &RoutedMap, room: usize) -> Result<Found, MapError> {
         ..Found::default()
     };
     for (cookie, value) in all {
-        if let Some(socket) = layout::read_routed(cookie, &value) {
+        if let Some(socket) = layout::read_routed(cookie, &value)
+            && (ends_tcp || socket.protocol != Protocol::Tcp)
+        {
             found.sockets.entry(socket.pair).or_default().push(socket);
         }
     }
