@@ -62,6 +62,12 @@ fn clusters_share_a_service() {
     check("merged");
 }
 
+/// N-60: clusters that do not share a service do not get the backends of each other.
+#[test]
+fn unshared_services_keep_their_backends() {
+    check("unshared");
+}
+
 /// N-60: each backend serves a port by the name that its own cluster gives that port.
 #[test]
 fn clusters_name_ports_for_themselves() {

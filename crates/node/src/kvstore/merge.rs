@@ -20,34 +20,33 @@ type Names = BTreeMap<(u16, Protocol), BTreeSet<Arc<str>>>;
 
 /// Merges services of one name, in the order of their clusters.
 ///
-/// If one of them is shared, those that are not do not count, because their clusters keep their backends
-/// for themselves. With `frontends` the virtual addresses of all clusters are claimed.
+/// Those that are shared count, because clusters keep the backends of the others for themselves. If none is shared, the
+/// first alone is the service. With `frontends` the virtual addresses of those that count are claimed.
 pub(super) fn merge(name: ServiceName, all: &[&ClusterService], frontends: bool) -> Service {
     let is_shared = all.iter().any(|service| service.is_shared);
-    let counting = || {
-        let all = all.iter().copied();
-        all.filter(|service| service.is_shared == is_shared)
+    let counting: Vec<&ClusterService> = match is_shared {
+        true => all.iter().copied().filter(|it| it.is_shared).collect(),
+        false => all.iter().copied().take(1).collect(),
     };
-    let addresses: BTreeSet<_> = counting().flat_map(|service| &service.frontends).collect();
+    let addresses: BTreeSet<_> = counting.iter().flat_map(|it| &it.frontends).collect();
     let addresses = addresses.into_iter().filter(|_| frontends).copied();
     let mut names = Names::new();
-    for service in counting() {
+    for service in &counting {
         for (port, more) in &service.ports {
             let known = names.entry(*port).or_default();
             known.extend(more.iter().cloned());
         }
     }
     let ambiguous = ambiguous(&names);
-    let mut few = counting();
-    let backends = match (few.next(), few.next()) {
+    let backends = match counting[..] {
         // Most services are of one cluster, and need no copy of its backends.
-        (Some(only), None) if ambiguous.is_empty() => Arc::clone(&only.backends),
+        [only] if ambiguous.is_empty() => Arc::clone(&only.backends),
         _ => {
-            let backends = counting().map(|service| service.backends.len());
+            let backends = counting.iter().map(|service| service.backends.len());
             let is_small = ambiguous.len().saturating_mul(backends.sum()) <= MOST_PAIRS;
             let ambiguous = if is_small { &ambiguous[..] } else { &[] };
-            let backends = counting().flat_map(|service| named_backends(service, ambiguous));
-            backends.collect()
+            let named = counting.iter().map(|it| named_backends(it, ambiguous));
+            named.flatten().collect()
         }
     };
     let policy = Arc::new(Policy::default());

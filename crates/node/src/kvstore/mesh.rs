@@ -3,7 +3,7 @@
 //! A cluster is read in stages, because its services are complete only when it says so. Meanwhile the etcd may fail and
 //! come back. [`Mesh`] has the state of all clusters, and tells the agent one table of services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,6 +66,8 @@ enum Status {
 struct Said {
     endpoint_slices: bool,
     sctp: bool,
+    /// Services that several clusters have and none shares.
+    unshared: BTreeSet<Bytes>,
 }
 
 /// The kind of keys under a prefix that is followed.
@@ -382,7 +384,8 @@ impl Mesh {
             step.events.push(Event::Init);
         }
         for key in std::mem::take(&mut step.touched) {
-            step.events.extend(self.settle(key));
+            let event = self.settle(key, &mut step);
+            step.events.extend(event);
         }
         if let Some(reason) = self.failures.values().next() {
             let reason = Arc::clone(reason);
@@ -440,20 +443,31 @@ impl Mesh {
     }
 
     /// The event that a key leads to, if the service of that key is not what it was.
-    fn settle(&mut self, key: Bytes) -> Option<ServiceEvent> {
-        let services = self.clusters.values().filter_map(|cluster| {
+    fn settle(&mut self, key: Bytes, step: &mut Step) -> Option<ServiceEvent> {
+        let clusters = self.clusters.values().filter_map(|cluster| {
             let known = cluster.services.get(&key)?;
-            known.good.as_deref()
+            Some((&*cluster.name, known.good.as_deref()?))
         });
-        let services: Vec<_> = services.collect();
+        let (clusters, services): (Vec<_>, Vec<_>) = clusters.unzip();
         if services.is_empty() {
+            self.said.unshared.remove(&key);
             let before = self.told.remove(&key)?;
             return Some(Event::Delete(before.name.clone()));
         }
         let text = std::str::from_utf8(&key).ok()?;
         let (namespace, name) = text.split_once('/')?;
         let name = ServiceName::new(namespace, name);
-        let service = Arc::new(merge(name.clone(), &services, self.layout.frontends));
+        let service = merge(name.clone(), &services, self.layout.frontends);
+        if let ([first, _, ..], false, true) =
+            (&clusters[..], service.shared, self.layout.frontends)
+            && self.said.unshared.insert(key.clone())
+        {
+            step.warn(format!(
+                "{name}: the clusters {} have it and none shares it; that of {first} alone is routed",
+                clusters.join(", ")
+            ));
+        }
+        let service = Arc::new(service);
         if self.told.get(&key) == Some(&service) {
             return None;
         }
