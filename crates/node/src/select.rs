@@ -137,6 +137,8 @@ pub enum Reason {
     Duplicate,
     /// It is on another node, and the service wants this one.
     NotLocal,
+    /// The service wants a backend on this node, and the node does not know its name.
+    NamelessNode,
     /// It is a fallback, and active backends are there.
     Fallback,
     /// It is in another cluster, and the service prefers its own.
@@ -162,6 +164,9 @@ impl fmt::Display for Reason {
             Self::NoWeight => "weight 0",
             Self::Duplicate => "another entry has this address",
             Self::NotLocal => "not on this node (internalTrafficPolicy: Local)",
+            Self::NamelessNode => {
+                "this node has no name (--node-name), and internalTrafficPolicy is Local"
+            }
             Self::Fallback => "a fallback (terminating, draining or degraded), not needed",
             Self::RemoteCluster => "in another cluster, and the service prefers its own",
             Self::OwnCluster => "in the own cluster, and the service prefers others",
@@ -184,7 +189,11 @@ pub fn select<'a>(
     let is_local = policy.internal_traffic == InternalTraffic::Local;
     let mut without = Without::Refused;
     if is_local && !choosing.left.is_empty() {
-        choosing.keep(Reason::NotLocal, |candidate| candidate.is_on(place));
+        let reason = match place.node {
+            Some(_) => Reason::NotLocal,
+            None => Reason::NamelessNode,
+        };
+        choosing.keep(reason, |candidate| candidate.is_on(place));
         without = Without::Unreachable;
     }
     let is_active = choosing.left.iter().any(|candidate| candidate.is_active);

@@ -8,6 +8,7 @@
 //! A global service also has the backends of services of the same name that other sources share. They are
 //! found by name at each change, so a change costs what it touches.
 
+mod nameless;
 mod owner;
 mod size;
 
@@ -19,6 +20,7 @@ use crowfly_source::{Claimant, Event, Merged, Status};
 
 use crate::model::{Place, Protocol, RemoteBackends, Service, ServiceName};
 use crate::select::{Frontend, Pool, Route, Selection, select};
+use nameless::Nameless;
 pub use owner::{Owner, Shadow, Shadowed};
 use size::Limit;
 
@@ -42,6 +44,7 @@ pub struct Services {
     routes: BTreeMap<Frontend, Arc<Route>>,
     /// Services that prefer a source which does not exist, with its name.
     unknown_preferences: BTreeMap<(usize, ServiceName), Arc<str>>,
+    nameless: Nameless,
     limit: Limit,
     /// Services that are too large to be routed, with the reason.
     refused: BTreeMap<(usize, ServiceName), Arc<str>>,
@@ -60,6 +63,7 @@ impl Services {
             place,
             routes: BTreeMap::new(),
             unknown_preferences: BTreeMap::new(),
+            nameless: Nameless::default(),
             limit: Limit::of(DEFAULT_SLOTS),
             refused: BTreeMap::new(),
             warnings: Vec::new(),
@@ -85,9 +89,12 @@ impl Services {
                 if self.merged.get(source, &name).is_none() {
                     self.refused.remove(&(source, name.clone()));
                 }
+                let service = self.merged.get(source, &name).map(Arc::as_ref);
+                self.nameless.note((source, &name), service, &self.place);
                 self.check_preference(source, name);
             }
         }
+        self.warnings.extend(self.nameless.warning());
         self.follow(addresses)
     }
 

@@ -33,6 +33,43 @@ fn backends_of_other_clusters_follow_the_same_rules() {
     check("sources/global_rules");
 }
 
+/// N-51: on a node without a name no backend is local. The services that want one are logged once, together.
+#[test]
+fn a_node_without_a_name_warns_of_local_services() {
+    let local = |number: usize| {
+        format!(
+            "- {{ name: s{number:02}, cluster_ips: [10.96.0.{number}], ports: [{{ port: 80 }}], \
+             internal_traffic_policy: Local, endpoints: [] }}\n"
+        )
+    };
+    let mut services = Services::new(vec!["file".into()], Place::default());
+    let yaml = format!("services:\n{}{}", local(1), local(2));
+    services.handle(0, listed(&yaml));
+    let rest = "internalTrafficPolicy is Local, and this node has no name: connections to it end with EHOSTUNREACH; \
+                --node-name gives a name";
+    let expected = format!("default/s01, default/s02: {rest}");
+    assert_eq!(services.take_warnings(), [expected]);
+    services.handle(0, listed(&yaml));
+    assert_eq!(services.take_warnings(), [""; 0]);
+
+    let many: String = (1..=14).map(local).collect();
+    services.handle(0, listed(&format!("services:\n{many}")));
+    let [warning] = &services.take_warnings()[..] else {
+        panic!("expected one warning");
+    };
+    assert!(warning.starts_with("default/s03, "), "{warning}");
+    let end = format!("default/s12 and 2 more: {rest}");
+    assert!(warning.ends_with(&end), "{warning}");
+
+    let here = Place {
+        node: Some("here".into()),
+        zone: None,
+    };
+    let mut services = Services::new(vec!["file".into()], here);
+    services.handle(0, listed(&yaml));
+    assert_eq!(services.take_warnings(), [""; 0]);
+}
+
 const KUBERNETES: usize = 0;
 const KVSTORE: usize = 1;
 

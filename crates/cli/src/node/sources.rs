@@ -83,6 +83,7 @@ impl Configured {
             }
         }
         let mut settings = Settings::new(args, of_file);
+        settings.check()?;
         let servers = servers(&mut settings)?;
         sources.extend(servers.sources);
         settings::sort(&mut sources, settings.order.as_deref())?;

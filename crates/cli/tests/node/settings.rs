@@ -152,6 +152,41 @@ fn a_wrong_setting_of_a_source_is_named() {
     }
 }
 
+/// A setting that would do nothing without another one is refused, and the other one is named.
+#[test]
+fn a_setting_that_would_do_nothing_is_refused() {
+    let pods = "node: pod_cidrs are given, expected name (--node-name) with them";
+    let loads = "load_reports: all is given, expected a server for the reports with it: --load-report-server, ";
+    for (config, flags, expected) in [
+        (SERVICES, &["--pod-cidrs", "10.244.1.0/24"][..], pods),
+        (
+            "services: []\nnode: { pod_cidrs: [10.244.1.0/24] }\n",
+            &[],
+            pods,
+        ),
+        (SERVICES, &["--load-report-all"], loads),
+        ("services: []\nload_reports: { all: true }\n", &[], loads),
+    ] {
+        refused(config, flags, expected);
+    }
+    for flags in [
+        &["--pod-cidrs", "10.244.1.0/24", "--node-name", "a"][..],
+        &["--load-report-all", "--load-report-server", "127.0.0.1:1"],
+        &["--load-report-all=false"],
+    ] {
+        Try::new(SERVICES).json(&[], flags);
+    }
+    // The server of the xDS source may take reports. It is not heard, and that alone is wrong here.
+    let flags = [
+        "--load-report-all",
+        "--xds-server",
+        "127.0.0.1:1",
+        "--timeout",
+        "1ms",
+    ];
+    refused(SERVICES, &flags, "there was no listing of xds");
+}
+
 fn refused(config: &str, flags: &[&str], expected: &str) {
     let (ok, text) = Try::new(config).run(&[], flags);
     assert!(!ok && text.contains(expected), "{config}\n{text}");

@@ -29,7 +29,7 @@ pub(super) use place::PlaceSettings;
 pub(super) use value::Span;
 pub(super) use xds::XdsSettings;
 
-use super::NodeArgs;
+use super::{NodeArgs, NodeError};
 
 /// The settings that a file has.
 #[derive(Debug, Default)]
@@ -123,5 +123,22 @@ impl Settings {
             metrics: args.metrics.or(file.metrics),
             start_timeout: args.start_timeout.or(file.start_timeout),
         }
+    }
+
+    /// Refuses settings that would do nothing without others.
+    pub(super) fn check(&self) -> Result<(), NodeError> {
+        if !self.pod_cidrs.is_empty() && self.place.node.is_none() {
+            let message = "pod_cidrs are given, expected name (--node-name) with them, because endpoints in them are on \
+                           the node of that name";
+            return Err(NodeError::Setting("node", message.to_owned()));
+        }
+        let loads = &self.loads;
+        let has_server = loads.server.is_some() || loads.bootstrap.is_some() || self.xds.is_on();
+        if loads.all == Some(true) && !has_server {
+            let message = "all is given, expected a server for the reports with it: --load-report-server, \
+                           --load-report-bootstrap or an xDS source";
+            return Err(NodeError::Setting("load_reports", message.to_owned()));
+        }
+        Ok(())
     }
 }
