@@ -59,6 +59,12 @@ fn affinity_and_traffic_policies() {
     situation("policies");
 }
 
+/// CFP-30235: what a proxy would do to choose an endpoint, and the agent does not, is logged.
+#[test]
+fn wishes_without_effect_are_logged() {
+    situation("no_effect");
+}
+
 /// CFP-30235, NodeName: by the endpoint, by the locality, by the addresses of pods, or not known.
 #[test]
 fn the_node_of_an_endpoint() {

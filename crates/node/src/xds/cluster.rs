@@ -14,6 +14,7 @@ use envoy_types::pb::google::protobuf::{Struct, value::Kind};
 use super::address;
 use super::chain::ChainProtocol;
 use super::endpoints::{self, NodeEndpoints};
+use super::envoy_policy;
 use super::mapping::Mapping;
 use super::metadata;
 use super::traffic_policy::{self, TrafficPolicy};
@@ -107,6 +108,7 @@ fn parse(proto: &pb::Cluster, mapping: &Mapping, v: &mut Validator) -> Option<No
     if let Some(server) = &proto.lrs_server {
         steps::require_self(server, "lrs_server", v);
     }
+    envoy_policy::check_cluster(proto, v);
     let policy = traffic_policy::parse(proto, v);
     let endpoints = endpoints_from(proto, mapping, v);
     Some(NodeCluster {

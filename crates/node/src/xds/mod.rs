@@ -17,6 +17,7 @@ mod address;
 mod chain;
 mod cluster;
 mod endpoints;
+mod envoy_policy;
 mod join;
 mod listener;
 mod mapping;

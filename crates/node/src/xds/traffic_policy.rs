@@ -11,33 +11,12 @@ use envoy_types::pb::envoy::config::cluster::v3 as pb;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::LbPolicy;
 use envoy_types::pb::google::protobuf::{Any, Struct};
 
+use super::envoy_policy::{self, AT_RANDOM};
 use super::metadata;
 use crate::model::{Distribution, InternalTraffic};
 
 /// The type inside a `TypedStruct`.
 const TRAFFIC_POLICY: &str = "cilium_io_traffic_policy";
-
-/// Policies of Envoy that are accepted. Those with `true` spread connections by weight, as the agent does.
-const POLICIES: [(&str, bool); 4] = [
-    (
-        "envoy.extensions.load_balancing_policies.random.v3.Random",
-        true,
-    ),
-    (
-        "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
-        true,
-    ),
-    (
-        "envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
-        true,
-    ),
-    (
-        "envoy.extensions.load_balancing_policies.maglev.v3.Maglev",
-        false,
-    ),
-];
-
-const AT_RANDOM: &str = "backends are chosen at random by weight: nothing is hashed";
 
 /// The rules of choosing among the backends of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,11 +89,9 @@ fn entry(any: &Any, v: &mut Validator) -> Result<Option<TrafficPolicy>, String> 
             Ok(None)
         }
         None => {
-            let name = steps::type_name(&any.type_url).unwrap_or(&any.type_url);
-            let known = POLICIES.iter().find(|(known, _)| *known == name);
-            let (_, is_honoured) = known.ok_or_else(|| name.to_owned())?;
-            if !is_honoured {
-                v.unsupported(AT_RANDOM);
+            if !envoy_policy::read(any, v) {
+                let name = steps::type_name(&any.type_url).unwrap_or(&any.type_url);
+                return Err(name.to_owned());
             }
             Ok(Some(TrafficPolicy::default()))
         }
