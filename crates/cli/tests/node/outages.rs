@@ -272,7 +272,7 @@ fn wait(agent: &Agent<'_>, source: &str, status: &str) {
     }
 }
 
-/// Kills each source for a while. After each, the agent is killed or upgraded.
+/// Kills each source for a while. After each, the agent is killed or stopped, and the same version started again.
 fn fire<'a>(lab: &'a Lab, world: &World, flags: &[&str], plane: &ControlPlane) -> Agent<'a> {
     let mut agent = lab.adopt(flags);
     thread::sleep(seconds());
@@ -301,8 +301,8 @@ fn fire<'a>(lab: &'a Lab, world: &World, flags: &[&str], plane: &ControlPlane) -
 
 /// N-23, N-24, N-58, N-71, N-76, N-77: 1,000 connections a second to services of Kubernetes, a real etcd, our control
 /// plane and a file, whose endpoints change 100 times a second. Each source is killed for a while and comes
-/// back, and the agent is killed and upgraded in between: no connection fails, and the counts that another
-/// control plane was told equal the truth.
+/// back, and the agent is killed, or stopped, and started again in between: no connection fails, and the counts that
+/// another control plane was told equal the truth.
 #[test]
 fn each_source_is_killed_and_no_connection_fails() {
     let Some(lab) = Lab::new() else { return };
