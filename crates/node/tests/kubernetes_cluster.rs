@@ -13,11 +13,13 @@
 mod golden;
 mod kubernetes_agent;
 
+use std::cell::RefCell;
 use std::env;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crowfly_node::kubernetes::KubernetesOptions;
 use crowfly_source::Status;
@@ -25,6 +27,7 @@ use crowfly_testkit::KubeApi;
 use serde_json::{Value, json};
 
 use kubernetes_agent::{Agent, options};
+use tokio::time::sleep;
 
 /// N-23, N-24, N-25: what happens to objects is told as it happens, by pages and by streaming lists.
 #[tokio::test]
@@ -72,7 +75,7 @@ async fn services_and_slices_come_in_either_order() {
     }
 }
 
-/// N-14, N-16: the slices of a service are one, and a backend may move from one to another.
+/// N-14: the slices of a service are one, and a backend may move from one to another.
 #[tokio::test]
 async fn slices_are_merged() {
     for server in Server::all().await {
@@ -92,6 +95,41 @@ async fn slices_are_merged() {
         agent
             .has(&server, "web", &["10.244.255.1", "10.244.255.4"])
             .await;
+    }
+}
+
+/// N-16: a backend that moves from one slice to another is routed in every moment, if both changes come within the time of
+/// a batch. Here it leaves the one before it is in the other.
+#[tokio::test]
+async fn a_backend_moves_between_slices_without_a_gap() {
+    for server in Server::all().await {
+        server.apply(server.service("web"));
+        server.apply(slice("web-1", "web", &["10.244.255.1", "10.244.255.2"]));
+        server.apply(slice("web-2", "web", &["10.244.255.3"]));
+        let mut options = server.options();
+        // `kubectl` takes a moment.
+        options.batch = Duration::from_secs(3);
+        let mut agent = server.agent(options).await;
+        let before = ["10.244.255.1", "10.244.255.2", "10.244.255.3"];
+        agent.has(&server, "web", &before).await;
+        server.apply(slice("web-1", "web", &["10.244.255.1"]));
+        // The two changes must not be one for the reader of the watch.
+        sleep(Duration::from_millis(200)).await;
+        let all = ["10.244.255.2", "10.244.255.3", "10.244.255.4"];
+        server.apply(slice("web-2", "web", &all));
+        let seen = RefCell::new(Vec::new());
+        agent
+            .until("the end of the move", |agent| {
+                let backends = agent.backends_of(&server, "web").unwrap_or_default();
+                let is_over = backends.contains(&"10.244.255.4:8080".to_owned());
+                seen.borrow_mut().push(backends);
+                is_over
+            })
+            .await;
+        for backends in seen.into_inner() {
+            let moving = "10.244.255.2:8080".to_owned();
+            assert!(backends.contains(&moving), "{backends:?}");
+        }
     }
 }
 

@@ -29,6 +29,21 @@ fn with_servers(lab: &Lab) -> Probe {
     probe
 }
 
+/// The map of clients, with the nanoseconds of the last use of each, and the number of its backend.
+type Entries = HashMap<MapData, [u8; 16], [u64; 2]>;
+
+fn entries(lab: &Lab) -> Entries {
+    let pin = lab.pins().join("v2/affinity");
+    let map = Map::LruHashMap(MapData::from_pin(pin).unwrap());
+    map.try_into().unwrap()
+}
+
+fn only_entry(entries: &Entries) -> ([u8; 16], [u64; 2]) {
+    let all: Vec<_> = entries.iter().collect::<Result<_, _>>().unwrap();
+    let [only] = all[..] else { panic!("{all:?}") };
+    only
+}
+
 /// N-44, N-48, N-49: a client stays with its backend; it gets another one when that leaves; affinity can be switched on
 /// and off.
 #[test]
@@ -63,7 +78,7 @@ fn affinity_ends_after_a_pause() {
     let Some(lab) = Lab::new() else { return };
     let mut probe = with_servers(&lab);
     let _agent = lab.agent(&sticky(3, &BACKENDS), &[]);
-    let first = (0..10).find_map(|_| stays_longer_than_the_timeout(&mut probe));
+    let first = (0..10).find_map(|_| stays_longer_than_the_timeout(&mut probe, &lab));
     let first = first.expect("ten times, the machine stood still for most of the timeout");
     // Away for longer. By chance it may return to the same one, so it is tried a few times.
     let mut moved = false;
@@ -77,15 +92,20 @@ fn affinity_ends_after_a_pause() {
     assert!(moved, "ten times {first}");
 }
 
-/// Connects for longer than the timeout of 3 s in all, and never pauses that long. The backend stays the same.
+/// Connects for longer than the timeout of 3 s in all, and never pauses that long. The backend stays the same, and each
+/// connection is in the map as the last one: by chance alone, the same backend would come once in four runs.
 /// `None` if the machine was too busy for that: then a pause was too long, and nothing is shown.
-fn stays_longer_than_the_timeout(probe: &mut Probe) -> Option<String> {
+fn stays_longer_than_the_timeout(probe: &mut Probe, lab: &Lab) -> Option<String> {
     let mut last = Instant::now();
     let first = probe.ask("tcp 10.96.0.10:80 1");
+    let (_, mut used) = only_entry(&entries(lab));
     for _ in 0..7 {
         sleep(Duration::from_millis(600));
         let begin = Instant::now();
         let answer = probe.ask("tcp 10.96.0.10:80 1");
+        let (_, now) = only_entry(&entries(lab));
+        assert!(now[0] >= used[0] + 600_000_000, "{used:?} {now:?}");
+        used = now;
         if last.elapsed() > Duration::from_millis(2500) {
             return None;
         }
@@ -103,15 +123,10 @@ fn an_entry_that_is_later_than_now_counts() {
     let mut probe = with_servers(&lab);
     let _agent = lab.agent(&sticky(600, &BACKENDS), &[]);
     let first = probe.ask("tcp 10.96.0.10:80 1");
-    let pin = lab.pins().join("v2/affinity");
-    let map = Map::LruHashMap(MapData::from_pin(pin).unwrap());
-    let mut entries: HashMap<_, [u8; 16], [u64; 2]> = map.try_into().unwrap();
+    let mut entries = entries(&lab);
     // By chance it may return to the same one, so it is tried a few times.
     for _ in 0..10 {
-        let all: Vec<_> = entries.iter().collect::<Result<_, _>>().unwrap();
-        let [(client, [used, backend])] = all[..] else {
-            panic!("{all:?}");
-        };
+        let (client, [used, backend]) = only_entry(&entries);
         let later = used + Duration::from_secs(1).as_nanos() as u64;
         entries.insert(client, [later, backend], 0).unwrap();
         assert_eq!(probe.ask("tcp 10.96.0.10:80 1"), first);

@@ -1,6 +1,14 @@
 //! Changes, crashes and restarts, under connections that never stop.
 
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap, Map, MapData};
+use crowfly_node::agent::Agent;
+use crowfly_node::maps::ebpf::{Capacity, EbpfMaps, Settings};
+use crowfly_node::model::Place;
+use crowfly_node::services::Services;
 
 use crate::lab::{Lab, counters};
 use crate::{older, web};
@@ -9,8 +17,8 @@ const A: &str = "127.0.0.1:8080";
 const B: &str = "127.0.0.2:8080";
 const C: &str = "127.0.0.3:8080";
 
-/// N-23, N-24, N-25, N-42: endpoints come and go without a failed connection; connections that are open
-/// go on, even to endpoints that left; a service that goes is routed no more.
+/// N-23, N-24, N-25, N-42: endpoints come and go without a failed connection. One that left gets no new connection, and
+/// those that are open go on. A service that goes is routed no more.
 #[test]
 fn endpoints_change_under_load() {
     let Some(lab) = Lab::new() else { return };
@@ -27,6 +35,16 @@ fn endpoints_change_under_load() {
         .take(18)
     {
         agent.apply(&web("10.96.0.10", "", backends));
+        // All of them listen still, so a connection to one that left would succeed.
+        let names = backends.iter().map(|backend| match *backend {
+            A => "a",
+            B => "b",
+            _ => "c",
+        });
+        let names: Vec<_> = names.collect();
+        let counts = probe.counts("tcp 10.96.0.10:80 20");
+        let are_in = counts.iter().all(|(name, _)| names.contains(&&**name));
+        assert!(are_in, "{names:?}: {counts:?}");
     }
     let counts = probe.counts("calm");
     let names: Vec<_> = counts.iter().map(|(name, _)| name.as_str()).collect();
@@ -49,6 +67,68 @@ fn endpoints_change_under_load() {
         "{}",
         agent.log()
     );
+}
+
+/// N-25: services that are deleted leave nothing in the kernel's maps. Counters go when the connections have ended. The maps
+/// of affinity and of unconnected sockets are not looked at, because the kernel evicts their entries itself.
+#[test]
+fn deleted_services_leave_the_maps_of_the_kernel_empty() {
+    let Some(lab) = Lab::new() else { return };
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    probe.ask(&format!("serve-tcp {B} b"));
+    let sticky = web("10.96.0.10", "  session_affinity: ClientIP\n", &[A, B]);
+    let plain = web("10.96.0.11", "", &[B, C]).replace("name: web", "name: plain");
+    let both = format!("{sticky}{}", plain.trim_start_matches("services:\n"));
+    let agent = lab.agent(&both, &["--end-tcp"]);
+    probe.ask("hold 10.96.0.10:80 3");
+    let used = ["backends", "members", "routed", "slots", "stats", "svc"];
+    assert_eq!(not_empty(&lab), used);
+
+    agent.apply("services: []\n");
+    probe.kill();
+    let begin = Instant::now();
+    while not_empty(&lab) != ["stats"] {
+        let left = not_empty(&lab);
+        assert!(begin.elapsed() < Duration::from_secs(20), "{left:?}");
+        sleep(Duration::from_millis(20));
+    }
+    agent.stop();
+    // An agent looks at them once a minute, and forgets what it has found idle twice.
+    let maps = EbpfMaps::install(&Settings {
+        cgroup: lab.cgroup().to_owned(),
+        pins: lab.pins(),
+        capacity: Capacity::default(),
+        ends_tcp: false,
+    });
+    let services = Services::new(Vec::new(), Place::default());
+    let mut agent = Agent::new(services, maps.unwrap()).unwrap();
+    agent.prune_counters().unwrap();
+    agent.prune_counters().unwrap();
+    assert_eq!(not_empty(&lab), [""; 0]);
+}
+
+/// The maps of the kernel that have entries.
+fn not_empty(lab: &Lab) -> Vec<&'static str> {
+    let entries = [
+        ("backends", keys::<4, 20>(lab, "backends")),
+        ("labels", keys::<4, 512>(lab, "labels")),
+        ("members", keys::<8, 4>(lab, "members")),
+        ("reported", keys::<8, 32>(lab, "reported")),
+        ("routed", keys::<8, 28>(lab, "routed")),
+        ("slots", keys::<12, 12>(lab, "slots")),
+        ("stats", keys::<8, 32>(lab, "stats")),
+        ("svc", keys::<20, 20>(lab, "svc")),
+    ];
+    let full = entries.into_iter().filter(|(_, entries)| *entries > 0);
+    full.map(|(name, _)| name).collect()
+}
+
+/// The number of entries of a map with keys and values of these sizes.
+fn keys<const KEY: usize, const VALUE: usize>(lab: &Lab, name: &str) -> usize {
+    let map = MapData::from_pin(lab.pins().join("v2").join(name)).unwrap();
+    let map: HashMap<_, [u8; KEY], [u8; VALUE]> = Map::HashMap(map).try_into().unwrap();
+    map.keys().count()
 }
 
 /// N-64: an endpoint that drains gets no new connections while another one is healthy. Its open ones go on.
