@@ -28,8 +28,6 @@ use super::{lifetime, missing};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientNode {
     encoded: Box<[u8]>,
-    /// True for an Envoy. It asks for all listeners and clusters as long as it lives.
-    pub(super) is_envoy: bool,
     /// True if the client is told of missing names.
     pub(super) is_told_missing: bool,
     /// True if the client understands the time to live.
@@ -47,7 +45,6 @@ impl ClientNode {
     pub(super) fn new(mut node: Node) -> Self {
         node.extensions = Vec::new();
         Self {
-            is_envoy: node.user_agent_name == "envoy",
             is_told_missing: missing::is_told(&node),
             has_ttl: lifetime::is_understood(&node),
             encoded: node.encode_to_vec().into(),
@@ -96,6 +93,6 @@ mod tests {
         let kept = ClientNode::new(told);
         assert_eq!((kept.id(), kept.to_message()), ("web-1".to_owned(), node));
         assert!(kept.encoded_len() < 50, "{}", kept.encoded_len());
-        assert!(kept.is_envoy && kept.has_ttl && !kept.is_told_missing);
+        assert!(kept.has_ttl && !kept.is_told_missing);
     }
 }

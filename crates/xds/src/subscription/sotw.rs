@@ -106,7 +106,7 @@ impl Subscription {
         let is_first_answer = interest.awaits_answer && !request.response_nonce.is_empty();
         // A NACK without a nonce must not make the server send the refused version again.
         if request.response_nonce.is_empty() && !is_nack {
-            interest.start_over(&request.version_info);
+            interest.start_over();
         } else {
             interest.answered(is_nack);
         }
@@ -248,7 +248,6 @@ impl Subscription {
         let context = Context {
             available: self.snapshot.of(&type_url),
             full_state: all_in_one_response(&type_url),
-            stays_wildcard: node.is_some_and(|node| node.is_envoy),
             tells_missing: node.is_some_and(|node| node.is_told_missing),
             waiting: &waiting,
         };
@@ -376,7 +375,7 @@ impl ServerHalf for Subscription {
 }
 
 /// The version of a response. It differs while the response keeps resources that the snapshot no
-/// longer has, because a returning client must hear of their end.
+/// longer has, because a version has one content.
 fn version_of(snapshot: &Snapshot, type_url: &str, kept: usize) -> String {
     let version = snapshot.version_of(type_url);
     if kept == 0 || snapshot.is_labelled(type_url) {

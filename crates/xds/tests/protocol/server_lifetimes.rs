@@ -103,7 +103,7 @@ fn reconnect_renews_at_once() {
     check(&delta.wrappers()[0], false);
 }
 
-/// The same for state of the world: the clusters are sent again, because nothing else renews a full state.
+/// By state of the world a reconnect brings everything, and with it new times.
 #[test]
 fn reconnect_by_state_of_the_world_renews_at_once() {
     let start = Instant::now();

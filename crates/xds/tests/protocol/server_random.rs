@@ -11,6 +11,7 @@ use crowfly_model::ResourceType;
 use crowfly_model::grpc::{Cluster, Endpoints};
 use crowfly_testkit::builders::{Resources, cluster, endpoints};
 use crowfly_xds::{ServerHalf, Snapshot, Subscription};
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use envoy_types::pb::google::rpc::Status;
 use proptest::prelude::*;
@@ -103,6 +104,10 @@ impl View {
         self.asked = true;
         self.named |= !self.names.is_empty();
         DiscoveryRequest {
+            node: Some(Node {
+                user_agent_name: "envoy".to_owned(),
+                ..Node::default()
+            }),
             type_url: of.to_owned(),
             resource_names: self.names.iter().map(ToString::to_string).collect(),
             version_info: self.version.clone(),
@@ -187,7 +192,15 @@ impl World {
         view.nonce = response.nonce;
         view.is_refused = refuse;
         if refuse {
-            view.refused.extend(resources);
+            // An Envoy refuses one resource and applies the others, but keeps the version before.
+            let mut resources: Vec<_> = resources.collect();
+            if is_full {
+                let sent: BTreeSet<_> = resources.iter().map(|(name, _)| name.clone()).collect();
+                view.has.retain(|name, _| sent.contains(name));
+            }
+            let bad = resources.pop();
+            view.has.extend(resources);
+            view.refused.extend(bad);
             let error = Some(Status::default());
             self.to_server.push_back(view.request(of, error));
             return;

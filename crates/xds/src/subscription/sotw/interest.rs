@@ -33,8 +33,6 @@ pub(super) struct Interest {
     leaving: Sorted<Arc<str>, Arc<SnapshotResource>>,
     /// Names that do not exist, and that the client was told of.
     told_missing: SortedSet<Arc<str>>,
-    /// The version that the first request on the stream says the client has.
-    claimed: Option<Box<str>>,
     /// True if a response of this type was sent on this stream, and no request without a nonce came
     /// after it.
     responded: bool,
@@ -84,8 +82,6 @@ pub(super) struct Context<'a> {
     pub(super) available: Option<&'a TypeSnapshot>,
     /// True if absence means deletion, so that each response lists all resources (gRFC A53).
     pub(super) full_state: bool,
-    /// True if a client that asks for everything did so on the stream before, too.
-    pub(super) stays_wildcard: bool,
     /// True if the client understands `resource_errors`.
     pub(super) tells_missing: bool,
     /// Names whose change waits for another type, unless the client has nothing of that name.
@@ -166,17 +162,16 @@ impl Interest {
     }
 
     /// Forgets what was sent. A request without a nonce comes from a client that has seen no
-    /// response, or has forgotten them all. So nothing is known about the resources that it holds,
-    /// except by the version that it `claimed`.
-    pub(super) fn start_over(&mut self, claimed: &str) {
+    /// response, or has forgotten them all. So nothing is known about the resources that it holds.
+    ///
+    /// A version that the client has from an earlier stream says nothing either. An Envoy that refuses a response may have
+    /// applied a part of it, and keeps the version before.
+    pub(super) fn start_over(&mut self) {
         self.sent = Sorted::default();
         self.leaving = Sorted::default();
         self.told_missing = SortedSet::default();
         self.responded = false;
         self.refused = false;
-        // Only the first request of a stream speaks for the stream before it.
-        let is_first = self.nonce.is_empty() && !claimed.is_empty();
-        self.claimed = is_first.then(|| claimed.into());
         self.pending = Pending::All;
     }
 
@@ -253,10 +248,6 @@ impl Interest {
 
     /// The next response; `None` if the client has all of it.
     pub(super) fn take_due(&mut self, context: Context<'_>) -> Option<Due> {
-        if self.has_what_it_claims(context) {
-            self.pending = Pending::none();
-            return None;
-        }
         let looked_at = match mem::replace(&mut self.pending, Pending::none()) {
             Pending::All => self.wanted_or_sent(context.available),
             Pending::Names(names) => names,
@@ -382,33 +373,6 @@ impl Interest {
         due
     }
 
-    /// True if the client has every resource of the version that it claims from an earlier stream.
-    ///
-    /// Only a client that asks for everything is believed, and only if it did so on the earlier
-    /// stream. A client that names resources may name other ones now, and would never get those.
-    /// Only types with full states are believed, because each response had all resources then. Of
-    /// other types, the client may have refused one response and accepted the next.
-    fn has_what_it_claims(&mut self, context: Context<'_>) -> bool {
-        let Some(claimed) = self.claimed.take() else {
-            return false;
-        };
-        let only_wildcard = self.wildcard && self.names.keys().all(|name| &**name == WILDCARD);
-        let is_known = only_wildcard && context.stays_wildcard && context.full_state;
-        let current = context.available.filter(|of| of.version() == &*claimed);
-        let Some(of) = current.filter(|_| is_known) else {
-            return false;
-        };
-        let all = of.resources().iter();
-        self.sent = all
-            .map(|(name, resource)| (Arc::clone(name), Arc::clone(&resource.version)))
-            .collect();
-        self.responded = true;
-        self.version = claimed;
-        // An Envoy understands the time to live, and how much of it has passed is not known.
-        self.pulse.beat_at_once();
-        true
-    }
-
     fn tell_missing(&mut self, name: Arc<str>, context: Context<'_>, due: &mut Due) {
         let is_named = self.names.contains_key(&name) && !name.is_empty() && &*name != WILDCARD;
         if context.tells_missing && is_named && self.told_missing.add(Arc::clone(&name)) {
@@ -449,8 +413,7 @@ impl Interest {
 
 impl Interested for Interest {
     fn held(&self) -> (usize, usize) {
-        let claimed = self.claimed.as_ref().map_or(0, |claimed| claimed.len());
-        (self.names.len(), self.name_bytes + claimed)
+        (self.names.len(), self.name_bytes)
     }
 
     fn wish(&self, available: Option<&TypeSnapshot>) -> Wish {
