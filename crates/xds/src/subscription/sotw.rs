@@ -4,6 +4,7 @@
 //! deleted. Other types are sent only where they changed (gRFC A53).
 
 mod interest;
+mod renewal;
 
 use std::collections::BTreeSet;
 use std::mem;
@@ -108,7 +109,7 @@ impl Subscription {
         if request.response_nonce.is_empty() && !is_nack {
             interest.start_over();
         } else {
-            interest.answered(is_nack);
+            interest.answered(is_nack, &request.version_info);
         }
         // A NACK may change the names too, so they are taken from every request.
         let has_changed = interest.set_names(request.resource_names, legacy_wildcard, available);
@@ -260,16 +261,20 @@ impl Subscription {
         interest.nonce = self.responses.to_string().into();
         interest.awaits_answer = true;
         interest.sent_at = self.now;
+        let version = match due.heartbeats {
+            true => interest.version_of_heartbeats(),
+            false => version_of(&self.snapshot, &type_url, due.kept).into(),
+        };
+        let before = mem::replace(&mut interest.version, version);
         let resources = if due.heartbeats {
             interest.heartbeats(due.resources)
         } else {
-            interest.version = version_of(&self.snapshot, &type_url, due.kept).into();
-            let (resources, before) = (due.resources.into_iter(), &due.before);
+            let resources = due.resources.into_iter();
             resources
-                .map(|of| on_the_wire(of, before, with_ttl))
+                .map(|of| on_the_wire(of, &due.before, with_ttl))
                 .collect()
         };
-        interest.pulse.started(&resources, self.now);
+        interest.renewal.sent(before, &resources, self.now);
         let errors = due.missing.iter().map(|name| not_found(&type_url, name));
         let response = Response {
             protocol: Protocol::StateOfTheWorld,

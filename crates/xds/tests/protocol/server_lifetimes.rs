@@ -127,13 +127,7 @@ fn what_was_refused_is_not_renewed() {
         let start = Instant::now();
         let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
         sotw.ask(type_url);
-        let nonce = sotw.respond().nonce().to_owned();
-        sotw.half.handle_request(DiscoveryRequest {
-            type_url: type_url.to_owned(),
-            response_nonce: nonce,
-            error_detail: Some(Status::default()),
-            ..DiscoveryRequest::default()
-        });
+        sotw.refuse();
         let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
         delta.ask(type_url);
         let nonce = delta.respond().nonce().to_owned();
@@ -160,18 +154,61 @@ fn what_was_refused_is_not_renewed() {
     }
 }
 
-/// A refusal of one resource leaves others that the client accepted alive.
+/// P-05: a client that changes its names after a refusal repeats the nonce of what it refused, and accepts nothing.
+#[test]
+fn changed_names_accept_nothing_that_was_refused() {
+    for type_url in [Cluster::TYPE_URL, Endpoints::TYPE_URL] {
+        let start = Instant::now();
+        let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
+        sotw.ask(type_url);
+        let refused = sotw.refuse();
+        sotw.answer(&refused, &["mortal"], None);
+        sotw.at(start + TTL);
+        assert!(sotw.half.poll_response().is_none(), "{type_url}");
+    }
+}
+
+/// A refusal of one resource leaves others that the client accepted alive, in either variant.
 #[test]
 fn what_was_accepted_beside_a_refusal_is_renewed() {
     let start = Instant::now();
+    let with_second = |port: u16| {
+        let address = format!("10.0.0.1:{port}");
+        let any = endpoints("second").locality("z", 1, [&*address]).any();
+        let mut builder = served().to_builder();
+        builder.put(
+            "second",
+            Arc::new(SnapshotResource::new(any, false).with_ttl(TTL)),
+        );
+        Arc::new(builder.build())
+    };
+
+    let mut sotw = Stream::<Subscription>::open("envoy", &served(), start);
+    sotw.ask(Endpoints::TYPE_URL);
+    check(&sotw.wrappers()[0], true);
+    let accepted = sotw.version.clone();
+    sotw.half.handle_snapshot(with_second(1));
+    assert_ne!(sotw.refuse().version_info, accepted);
+    for beat in 2..5 {
+        sotw.at(start + TTL / 2 * beat);
+        let renewed = sotw.wrappers();
+        assert_eq!(renewed.len(), 1);
+        check(&renewed[0], false);
+        assert_eq!((&renewed[0].version, &sotw.version), (&accepted, &accepted));
+        assert!(sotw.half.poll_response().is_none());
+    }
+    sotw.half.handle_snapshot(with_second(2));
+    let next = sotw.next();
+    sotw.at(start + TTL * 3);
+    let renewed = sotw.wrappers();
+    assert_eq!(renewed.len(), 2);
+    assert!(renewed.iter().all(|of| of.version == next.version_info));
+
     let mut delta = Stream::<DeltaSubscription>::open("envoy", &served(), start);
     delta.ask(Endpoints::TYPE_URL);
     let nonce = delta.respond().nonce().to_owned();
     delta.answer(Endpoints::TYPE_URL, &nonce, None);
-    let mut builder = served().to_builder();
-    let second = SnapshotResource::new(endpoints("second").any(), false).with_ttl(TTL);
-    builder.put("second", Arc::new(second));
-    delta.half.handle_snapshot(Arc::new(builder.build()));
+    delta.half.handle_snapshot(with_second(1));
     let nonce = delta.respond().nonce().to_owned();
     delta.answer(Endpoints::TYPE_URL, &nonce, Some(Status::default()));
     delta.at(start + TTL);
@@ -268,13 +305,27 @@ impl Stream<Subscription> {
     fn next(&mut self) -> DiscoveryResponse {
         let response: DiscoveryResponse = self.respond().to_message().unwrap();
         self.version.clone_from(&response.version_info);
+        self.answer(&response, &[], None);
+        response
+    }
+
+    /// Refuses the next response.
+    fn refuse(&mut self) -> DiscoveryResponse {
+        let response = self.respond().to_message().unwrap();
+        self.answer(&response, &[], Some(Status::default()));
+        response
+    }
+
+    /// Answers a response with the version that the client accepted last.
+    fn answer(&mut self, to: &DiscoveryResponse, names: &[&str], error_detail: Option<Status>) {
         self.half.handle_request(DiscoveryRequest {
-            type_url: response.type_url.clone(),
-            version_info: response.version_info.clone(),
-            response_nonce: response.nonce.clone(),
+            type_url: to.type_url.clone(),
+            resource_names: names.iter().map(ToString::to_string).collect(),
+            version_info: self.version.clone(),
+            response_nonce: to.nonce.clone(),
+            error_detail,
             ..DiscoveryRequest::default()
         });
-        response
     }
 
     /// The wrapped resources of the next response.

@@ -14,6 +14,7 @@ use super::super::response::{Form, Sent};
 use super::super::types::Interested;
 use super::super::wish::{self, Wanted, Wish};
 use super::super::{REMOVED_LAST, WILDCARD, same_spelling};
+use super::renewal::Renewal;
 use crate::snapshot::{NamedResources, SnapshotResource, TypeSnapshot};
 use crate::sorted::{Sorted, SortedSet};
 
@@ -38,8 +39,6 @@ pub(super) struct Interest {
     responded: bool,
     /// True if the client has not yet accepted or refused the newest response.
     pub(super) awaits_answer: bool,
-    /// True if the client refused the newest response.
-    refused: bool,
     /// The time of the newest response, if the driver has a clock.
     pub(super) sent_at: Option<Instant>,
     /// The nonce of the newest response.
@@ -47,8 +46,7 @@ pub(super) struct Interest {
     /// The version of the newest response.
     pub(super) version: Box<str>,
     pending: Pending,
-    /// The time of the next heartbeat.
-    pub(super) pulse: Pulse,
+    pub(super) renewal: Renewal,
 }
 
 /// The names to check for the next response.
@@ -144,21 +142,24 @@ impl Interest {
         !self.leaving.is_empty()
     }
 
-    /// Takes the answer to the newest response, which may refuse it.
-    pub(super) fn answered(&mut self, is_refusal: bool) {
+    /// Takes the answer to the newest response, which may refuse it. An acceptance has the version of the response, and a
+    /// client that only changes its names may have another one.
+    pub(super) fn answered(&mut self, is_refusal: bool, version: &str) {
         self.awaits_answer = false;
-        self.refused = is_refusal;
+        if is_refusal {
+            self.renewal.refused();
+        } else if *version == *self.version {
+            self.renewal.accepted();
+        }
+        self.renewal.keep(|name| self.sent.contains_key(name));
     }
 
     /// The time of the next heartbeat. It waits for the answer to the response before it, like every other response.
-    ///
-    /// After a refusal it waits until the client accepts a response. The reason is that heartbeats have the version of
-    /// the newest response, which the client does not have. A full state would repeat the resources that it refused.
     pub(super) fn beat(&self) -> Pulse {
-        if self.awaits_answer || self.refused {
+        if self.awaits_answer {
             return Pulse::None;
         }
-        self.pulse
+        self.renewal.beat()
     }
 
     /// Forgets what was sent. A request without a nonce comes from a client that has seen no
@@ -171,7 +172,7 @@ impl Interest {
         self.leaving = Sorted::default();
         self.told_missing = SortedSet::default();
         self.responded = false;
-        self.refused = false;
+        self.renewal.start_over();
         self.pending = Pending::All;
     }
 
@@ -300,11 +301,14 @@ impl Interest {
     /// there are none.
     ///
     /// A full state is sent whole, because a client may take a response of heartbeats alone for one
-    /// that deletes everything.
+    /// that deletes everything. After a refusal it is not renewed, because it would repeat what was
+    /// refused.
     pub(super) fn take_heartbeats(&mut self, context: Context<'_>) -> Option<Due> {
-        self.pulse = Pulse::None;
+        self.renewal.stop();
         let mortal = context.available.into_iter().flat_map(TypeSnapshot::mortal);
-        let has = |name: &Arc<str>, of: &SnapshotResource| self.sent.get(name) == Some(&of.version);
+        let has = |name: &Arc<str>, of: &SnapshotResource| {
+            self.sent.get(name) == Some(&of.version) && self.renewal.covers(name)
+        };
         let mortal = mortal.filter(|(name, of, _)| has(name, of));
         let resources: Vec<_> = mortal
             .map(|(name, of, _)| (Arc::clone(name), Arc::clone(of)))
@@ -322,8 +326,13 @@ impl Interest {
         })
     }
 
-    /// The heartbeats of these resources. Envoy compares their version with that of the newest
-    /// response.
+    /// The version of a response of heartbeats, and of each heartbeat in it. An Envoy compares it with the version that it
+    /// accepted last.
+    pub(super) fn version_of_heartbeats(&self) -> Box<str> {
+        self.renewal.version().unwrap_or(&self.version).into()
+    }
+
+    /// The heartbeats of these resources.
     pub(super) fn heartbeats(
         &self,
         resources: Vec<(Arc<str>, Arc<SnapshotResource>)>,
