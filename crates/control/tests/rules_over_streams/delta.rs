@@ -167,6 +167,20 @@ async fn a_legacy_wildcard_ends_with_the_star() {
     assert_eq!(names(&client.next().await), ["a"]);
 }
 
+/// P-15: an empty request after a name asks for nothing.
+#[tokio::test]
+async fn an_empty_request_after_a_name_asks_for_nothing() {
+    let of = |number| [(ENDPOINTS, "a", number), (ENDPOINTS, "b", number)];
+    let plane = plane(&of(1)).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &["a"])).await;
+    assert_eq!(names(&client.next().await), ["a"]);
+    client.send(subscribe("x", ENDPOINTS, &[])).await;
+    silent(&mut client).await;
+    plane.set_snapshot(serving(&of(2)));
+    assert_eq!(names(&client.next().await), ["a"]);
+}
+
 /// P-22: a name that is subscribed to again is sent again.
 #[tokio::test]
 async fn a_repeated_subscription_is_answered() {
@@ -204,6 +218,40 @@ async fn a_superfluous_unsubscription_is_ignored() {
     client.send(subscribe("x", ENDPOINTS, &["*"])).await;
     client.next().await;
     client.send(unsubscribe(ENDPOINTS, &["a", "never"])).await;
+    silent(&mut client).await;
+}
+
+/// P-25: a client that comes back by name is sent what differs from what it says it has, and told what is gone.
+#[tokio::test]
+async fn a_reconnect_by_name_brings_only_the_differences() {
+    let all = ["same", "changed", "gone", "new"];
+    let before = [
+        (ENDPOINTS, "same", 1),
+        (ENDPOINTS, "changed", 1),
+        (ENDPOINTS, "gone", 1),
+    ];
+    let plane = plane(&before).await;
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client.send(subscribe("x", ENDPOINTS, &all[..3])).await;
+    let first = client.next().await;
+    let has = first.resources.into_iter().map(|of| (of.name, of.version));
+
+    drop(client);
+    let after = [
+        (ENDPOINTS, "same", 1),
+        (ENDPOINTS, "changed", 2),
+        (ENDPOINTS, "new", 1),
+    ];
+    plane.set_snapshot(serving(&after));
+    let mut client = DeltaClient::open(plane.listen_addr()).await;
+    client
+        .send(DeltaDiscoveryRequest {
+            initial_resource_versions: has.collect(),
+            ..subscribe("x", ENDPOINTS, &all)
+        })
+        .await;
+    assert_eq!(names(&client.next().await), ["changed", "new"]);
+    assert_eq!(client.next().await.removed_resources, ["gone"]);
     silent(&mut client).await;
 }
 

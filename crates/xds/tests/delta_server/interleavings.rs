@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn whatever_happens_the_client_ends_up_with_what_it_wants(
+    fn a_delta_client_ends_up_with_what_it_wants(
         steps in prop::collection::vec(step(), 0..60)
     ) {
         let mut world = World::new();

@@ -77,6 +77,10 @@ fn another_replica_calls_the_same_resource_by_the_same_version() {
         here.of(EDS).unwrap().version(),
         there.of(EDS).unwrap().version()
     );
+    // These are of another process.
+    let [a, b] = ["a", "b"].map(|name| version(&there, EDS, name));
+    assert_eq!([a, b], ["65db1eaf9fc501da", "de5b600ba8f957bb"]);
+    assert_eq!(there.version_of(EDS), "0aec4abb2c622bcd");
     let has = [("a", version(&here, EDS, "a"))];
     assert_eq!(Stream::new(there).resume(EDS, &["a"], &has), []);
 }

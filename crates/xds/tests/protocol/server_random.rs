@@ -52,7 +52,7 @@ proptest! {
     /// P-02, P-05, P-07, P-09, P-11, P-12, P-18: the client ends up with what it wants whatever
     /// happens, and the server falls silent.
     #[test]
-    fn whatever_happens_the_client_ends_up_with_what_it_wants(
+    fn client_by_state_of_the_world_ends_up_with_what_it_wants(
         steps in prop::collection::vec(step(), 0..60)
     ) {
         let mut world = World::new();
