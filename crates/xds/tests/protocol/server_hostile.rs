@@ -126,6 +126,32 @@ fn wildcard_in_delta_holds_no_state_for_what_it_was_sent() {
     drop(stream);
 }
 
+/// F-05: by state of the world, a stream holds a name and a version of each resource, both shared with the snapshot.
+#[test]
+fn wildcard_by_state_of_the_world_holds_two_references_to_each_resource() {
+    let snapshot = many_served();
+    let mut stream = None;
+    let held = allocation_counter::measure(|| {
+        let mut server = Subscription::new(snapshot);
+        let request = DiscoveryRequest {
+            type_url: Endpoints::TYPE_URL.to_owned(),
+            ..DiscoveryRequest::default()
+        };
+        server.handle_request(request.clone());
+        let response = server.poll_response().unwrap();
+        server.handle_request(DiscoveryRequest {
+            response_nonce: response.nonce().to_owned(),
+            version_info: response.version().to_owned(),
+            ..request
+        });
+        drop(response);
+        stream = Some(server);
+    });
+    // 32 bytes for each of ten thousand.
+    assert!(held.bytes_current < 330_000, "{held:?}");
+    drop(stream);
+}
+
 /// A stream whose client never asks for endpoints holds nothing for the clusters that came and went.
 #[test]
 fn clusters_without_endpoints_leave_nothing_behind_in_delta() {
