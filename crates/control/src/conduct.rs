@@ -78,11 +78,12 @@ impl Conduct {
         Ok(())
     }
 
-    /// Checks what the stream holds after a request.
+    /// Checks what the stream holds after a request or a response: what its client asked for, and the bytes of
+    /// responses that it left unanswered or refused.
     ///
     /// # Errors
     /// It is more than a limit allows.
-    pub(crate) fn check_held(&mut self, held: Held) -> Result<(), Beyond> {
+    pub(crate) fn check_held(&mut self, held: Held, answers: usize) -> Result<(), Beyond> {
         let types = self.peer.limits().types;
         if held.types > types {
             let text = format!(
@@ -93,7 +94,7 @@ impl Conduct {
         }
         self.check_names(held.names)?;
         let names = held.bytes + held.all_names * NAME_OVERHEAD;
-        self.held.set(names + self.node_bytes)
+        self.held.set(names + self.node_bytes + answers)
     }
 
     /// Notes a request that the client made by itself, which asks for `listed` resources without naming them. True if it
@@ -193,19 +194,21 @@ mod tests {
             all_names: names,
             bytes,
         };
-        assert_eq!(conduct(limits()).check_held(held(2, 3, 616)), Ok(()));
+        assert_eq!(conduct(limits()).check_held(held(2, 3, 616), 0), Ok(()));
         for (held, limit, told) in [
             (held(3, 0, 0), Limit::Types, "at most 2 types"),
             (held(1, 4, 0), Limit::Names, "at most 3 names"),
             (held(2, 3, 617), Limit::HeldBytes, "at most 1000 bytes"),
         ] {
-            let beyond = conduct(limits()).check_held(held).unwrap_err();
+            let beyond = conduct(limits()).check_held(held, 0).unwrap_err();
             assert_eq!(beyond.limit, limit);
             assert!(beyond.text.contains(told), "{}", beyond.text);
         }
+        assert_eq!(conduct(limits()).check_held(held(1, 0, 0), 1_000), Ok(()));
+        assert!(conduct(limits()).check_held(held(1, 0, 0), 1_001).is_err());
         let mut introduced = conduct(limits());
         introduced.introduced(1_001);
-        assert!(introduced.check_held(held(0, 0, 0)).is_err());
+        assert!(introduced.check_held(held(0, 0, 0), 0).is_err());
     }
 
     /// L-05: a client that asks too fast is read later; none of its requests is lost.

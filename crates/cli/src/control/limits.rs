@@ -77,8 +77,8 @@ pub struct LimitArgs {
     )]
     pub max_names: NonZeroU32,
 
-    /// The most bytes that are held for the client of one connection: names, its node, and the
-    /// buffers of its requests
+    /// The most bytes that are held for the client of one connection: names, its node, the buffers of
+    /// its requests, responses without an ACK, reasons for refusals, and answers of CSDS and reflection
     #[arg(
         long,
         value_name = "BYTES",

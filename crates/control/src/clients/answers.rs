@@ -4,7 +4,7 @@
 //! that are not answered, and resources that were refused. So an idle stream holds next to nothing, even
 //! if its client has all resources.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,11 +13,8 @@ use crowfly_xds::Response;
 use super::blame;
 use super::recent::Recent;
 use super::refused::{Nack, Refusal, Refused};
+use super::unanswered::{InFlight, Item, Unanswered};
 use crate::metrics::TypeMetrics;
-
-/// The largest number of responses that may wait for an answer. Beyond it the oldest is forgotten,
-/// because a client that never answers must not fill our memory.
-const MAX_IN_FLIGHT: usize = 256;
 
 /// The largest number of names in all responses that wait for an answer.
 const MAX_NAMES_IN_FLIGHT: usize = 1 << 16;
@@ -32,7 +29,7 @@ pub(super) struct Answers {
     metrics: Arc<TypeMetrics>,
     /// The oldest change that is not sent yet.
     pub(super) waiting: Option<Since>,
-    pub(super) in_flight: VecDeque<InFlight>,
+    pub(super) unanswered: Unanswered,
     pub(super) refused: Refused,
     pub(super) sent: Option<(Box<str>, Instant)>,
     pub(super) acked: Option<(Box<str>, Instant)>,
@@ -50,28 +47,6 @@ pub(crate) enum Since {
     Request(Instant),
 }
 
-/// A response that is not answered.
-#[derive(Debug)]
-pub(super) struct InFlight {
-    nonce: Box<str>,
-    version: Box<str>,
-    pub(super) sent_at: Instant,
-    since: Option<Since>,
-    /// True if the response has all resources of the type.
-    is_whole: bool,
-    pub(super) items: Vec<Item>,
-}
-
-/// A resource in a response that is not answered.
-#[derive(Debug)]
-pub(super) struct Item {
-    pub(super) name: Arc<str>,
-    version: Arc<str>,
-    /// The version that the client accepted before.
-    pub(super) accepted: Option<Arc<str>>,
-    is_new: bool,
-}
-
 impl Since {
     pub(super) fn time(self) -> Instant {
         match self {
@@ -80,19 +55,12 @@ impl Since {
     }
 }
 
-impl InFlight {
-    /// The time since when the client should have this.
-    pub(super) fn due_since(&self) -> Instant {
-        self.since.map_or(self.sent_at, Since::time)
-    }
-}
-
 impl Answers {
     pub(super) fn new(metrics: Arc<TypeMetrics>) -> Self {
         Self {
             metrics,
             waiting: None,
-            in_flight: VecDeque::new(),
+            unanswered: Unanswered::default(),
             refused: Refused::default(),
             sent: None,
             acked: None,
@@ -128,17 +96,8 @@ impl Answers {
         let items = self.items(response);
         let sent = items.iter().map(|item| &item.name);
         self.recent.sent(sent, now);
-        if self.in_flight.len() == MAX_IN_FLIGHT {
-            self.in_flight.pop_front();
-        }
-        self.in_flight.push_back(InFlight {
-            nonce: response.nonce().into(),
-            version: response.version().into(),
-            sent_at: now,
-            since,
-            is_whole: response.is_whole(),
-            items,
-        });
+        self.unanswered
+            .push(InFlight::new(response, items, since, now));
         self.sent = Some((response.version().into(), now));
         self.count_refusing();
     }
@@ -151,7 +110,7 @@ impl Answers {
     /// Notes that the client accepted a response.
     pub(super) fn acked(&mut self, nonce: &str, version: &str, now: Instant) {
         // After a refusal a client may repeat the version that it holds, which accepts nothing.
-        let Some(response) = self.take(nonce, Some(version)) else {
+        let Some(response) = self.unanswered.take(nonce, Some(version)) else {
             return;
         };
         self.metrics.acks.inc();
@@ -172,7 +131,7 @@ impl Answers {
     /// others accepted, as gRPC clients and Envoys do. If it names none, any new one may be bad.
     pub(super) fn nacked(&mut self, nonce: &str, version: &str, reason: &str, now: Instant) {
         self.metrics.nacks.inc();
-        let response = self.take(nonce, None);
+        let response = self.unanswered.take(nonce, None);
         let items: &[Item] = response.as_ref().map_or(&[], |of| &of.items);
         let due_since = response.as_ref().map_or(now, InFlight::due_since);
         let named = blame::named(reason, items.iter().map(|item| &*item.name));
@@ -219,6 +178,11 @@ impl Answers {
         self.count_refusing();
     }
 
+    /// The bytes that are held because the client left responses unanswered or refused them.
+    pub(super) fn held(&self) -> usize {
+        self.unanswered.held() + self.refused.held()
+    }
+
     pub(super) fn is_refusing(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -226,7 +190,7 @@ impl Answers {
     /// The resources of a response that are kept until it is answered. A whole response has all
     /// resources of its type, so only the new ones are kept: they are the ones that can be refused.
     fn items(&self, response: &Response) -> Vec<Item> {
-        let room = MAX_NAMES_IN_FLIGHT.saturating_sub(self.names_in_flight());
+        let room = MAX_NAMES_IN_FLIGHT.saturating_sub(self.unanswered.names());
         let is_whole = response.is_whole();
         let unanswered = self.unanswered(response);
         let deliveries = response.deliveries();
@@ -237,7 +201,9 @@ impl Answers {
             accepted: self.accepted(of.name, of.before, &unanswered),
             is_new: of.is_new(),
         });
-        items.collect()
+        let mut items: Vec<_> = items.collect();
+        items.shrink_to_fit();
+        items
     }
 
     /// The version of a resource that the client accepted last. The version that it was sent before may
@@ -261,33 +227,16 @@ impl Answers {
     /// oldest counts, because it has what was accepted before all of them.
     fn unanswered(&self, response: &Response) -> HashMap<&str, &Item> {
         let mut unanswered = HashMap::new();
-        if self.in_flight.is_empty() {
+        if self.unanswered.is_empty() {
             return unanswered;
         }
         let sent: HashSet<&str> = response.deliveries().map(|of| &**of.name).collect();
-        for item in self.in_flight.iter().flat_map(|of| &of.items) {
+        for item in self.unanswered.iter().flat_map(|of| &of.items) {
             if sent.contains(&*item.name) {
                 unanswered.entry(&*item.name).or_insert(item);
             }
         }
         unanswered
-    }
-
-    pub(super) fn names_in_flight(&self) -> usize {
-        self.in_flight.iter().map(|of| of.items.len()).sum()
-    }
-
-    /// Takes the response that a client answers. An acceptance must have its version too.
-    fn take(&mut self, nonce: &str, version: Option<&str>) -> Option<InFlight> {
-        let is_it = |of: &InFlight| {
-            *of.nonce == *nonce && version.is_none_or(|version| *of.version == *version)
-        };
-        let position = self.in_flight.iter().position(is_it)?;
-        let response = self.in_flight.remove(position);
-        if self.in_flight.is_empty() {
-            self.in_flight = VecDeque::new();
-        }
-        response
     }
 
     fn count_refusing(&mut self) {

@@ -88,6 +88,11 @@ impl Ledger {
         self.of(response.type_url()).sent(response, size, more, now);
     }
 
+    /// The bytes that are held because the client left responses unanswered or refused them.
+    pub(crate) fn held(&self) -> usize {
+        self.types.iter().map(|(_, of)| of.held()).sum()
+    }
+
     pub(super) fn types(&self) -> impl Iterator<Item = (&str, &Answers)> {
         self.types.iter().map(|(url, of)| (&**url, &**of))
     }

@@ -20,6 +20,7 @@ mod refused;
 mod rows;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 mod view;
 
 use std::collections::BTreeMap;

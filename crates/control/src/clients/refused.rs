@@ -5,6 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The bytes of a mark besides its texts: an entry of a map, of which a part may be empty.
+const MARK_BYTES: usize = 2 * size_of::<(Arc<str>, Refusal)>();
+
+/// The bytes of a name in a crowd besides its text.
+const CROWD_NAME_BYTES: usize = 2 * size_of::<Arc<str>>();
+
 /// The refusals of one client and one type. Nearly all clients refuse nothing, and hold next to nothing here.
 #[derive(Debug, Default)]
 pub(super) struct Refused(Option<Box<Refusals>>);
@@ -15,6 +21,8 @@ struct Refusals {
     /// The refusal of responses with so many resources that only their names are kept.
     crowd: Option<Crowd>,
     last: Option<Arc<Nack>>,
+    /// The bytes of all of these.
+    bytes: usize,
 }
 
 /// A resource that was refused.
@@ -85,14 +93,25 @@ impl Refused {
         self.0.as_ref()?.last.as_deref()
     }
 
+    /// The bytes of all refusals, with their texts.
+    pub(super) fn held(&self) -> usize {
+        self.0.as_ref().map_or(0, |of| of.bytes)
+    }
+
     /// Notes that a response was refused.
     pub(super) fn refused(&mut self, nack: &Arc<Nack>) {
-        self.noted().last = Some(Arc::clone(nack));
+        let of = self.noted();
+        of.bytes += nack.bytes();
+        if let Some(last) = of.last.replace(Arc::clone(nack)) {
+            of.release(last);
+        }
     }
 
     pub(super) fn mark(&mut self, name: &Arc<str>, refusal: Refusal) {
         self.unmark(name);
-        self.noted().by_name.insert(Arc::clone(name), refusal);
+        let of = self.noted();
+        of.bytes += refusal.bytes(name);
+        of.by_name.insert(Arc::clone(name), refusal);
     }
 
     /// Marks many resources that were refused together. Those of an earlier refusal stay marked.
@@ -103,36 +122,41 @@ impl Refused {
         names: impl Iterator<Item = Arc<str>>,
     ) {
         let of = self.noted();
-        let crowd = of.crowd.get_or_insert_with(|| Crowd {
+        let mut crowd = of.crowd.take().unwrap_or_else(|| Crowd {
             nack: Arc::clone(nack),
             since,
             names: BTreeSet::new(),
         });
-        crowd.nack = Arc::clone(nack);
+        of.release(std::mem::replace(&mut crowd.nack, Arc::clone(nack)));
         for name in names {
-            of.by_name.remove(&name);
-            crowd.names.insert(name);
+            of.unmark_alone(&name);
+            let bytes = crowd_bytes(&name);
+            if crowd.names.insert(name) {
+                of.bytes += bytes;
+            }
         }
+        of.crowd = Some(crowd);
     }
 
     pub(super) fn unmark(&mut self, name: &str) {
-        if let Some(of) = &mut self.0 {
-            of.by_name.remove(name);
-            if let Some(crowd) = &mut of.crowd {
-                crowd.names.remove(name);
-            }
+        let Some(of) = &mut self.0 else { return };
+        of.unmark_alone(name);
+        if let Some(crowd) = &mut of.crowd
+            && crowd.names.remove(name)
+        {
+            of.bytes -= crowd_bytes(name);
             of.drop_empty_crowd();
         }
     }
 
     /// Unmarks all resources that are not to be kept.
     pub(super) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        if let Some(of) = &mut self.0 {
-            of.by_name.retain(|name, _| keep(name));
-            if let Some(crowd) = &mut of.crowd {
-                crowd.names.retain(|name| keep(name));
-            }
-            of.drop_empty_crowd();
+        let Some(of) = &self.0 else { return };
+        let crowd = of.crowd.iter().flat_map(|crowd| &crowd.names);
+        let gone = of.by_name.keys().chain(crowd).filter(|name| !keep(name));
+        let gone: Vec<_> = gone.cloned().collect();
+        for name in gone {
+            self.unmark(&name);
         }
     }
 
@@ -142,7 +166,60 @@ impl Refused {
 }
 
 impl Refusals {
+    /// Unmarks a resource, unless it is one of the crowd.
+    fn unmark_alone(&mut self, name: &str) {
+        if let Some(refusal) = self.by_name.remove(name) {
+            self.bytes -= refusal.bytes(name);
+            self.release(refusal.nack);
+        }
+    }
+
     fn drop_empty_crowd(&mut self) {
-        self.crowd = self.crowd.take().filter(|crowd| crowd.count() > 0);
+        if let Some(crowd) = self.crowd.take_if(|crowd| crowd.names.is_empty()) {
+            self.release(crowd.nack);
+        }
+    }
+
+    /// Lets go of one of the places that have a refusal. It counts until the last one is gone.
+    fn release(&mut self, nack: Arc<Nack>) {
+        if let Some(nack) = Arc::into_inner(nack) {
+            self.bytes -= nack.bytes();
+        }
+    }
+}
+
+impl Refusal {
+    /// The bytes of a mark with this name. The texts are shared with the snapshot, but only until the resource changes.
+    fn bytes(&self, name: &str) -> usize {
+        let accepted = self.accepted.as_ref().map_or(0, |of| of.len());
+        MARK_BYTES + name.len() + self.version.len() + accepted
+    }
+}
+
+impl Nack {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.version.len() + self.reason.len()
+    }
+}
+
+fn crowd_bytes(name: &str) -> usize {
+    CROWD_NAME_BYTES + name.len()
+}
+
+#[cfg(test)]
+impl Refused {
+    /// The bytes of all refusals, by a look at each.
+    pub(super) fn counted(&self) -> usize {
+        let Some(of) = &self.0 else { return 0 };
+        let marks = of.by_name.iter();
+        let marks: usize = marks.map(|(name, refusal)| refusal.bytes(name)).sum();
+        let crowd = of.crowd.iter().flat_map(|crowd| &crowd.names);
+        let crowd: usize = crowd.map(|name| crowd_bytes(name)).sum();
+        let nacks = of.by_name.values().map(|refusal| &refusal.nack);
+        let nacks = nacks.chain(of.last.as_ref());
+        let nacks = nacks.chain(of.crowd.as_ref().map(|crowd| &crowd.nack));
+        let nacks = nacks.map(|nack| (Arc::as_ptr(nack), nack.bytes()));
+        let nacks: BTreeMap<_, _> = nacks.collect();
+        marks + crowd + nacks.values().sum::<usize>()
     }
 }

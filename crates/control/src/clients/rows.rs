@@ -7,8 +7,9 @@ use std::time::{Instant, SystemTime};
 
 use crowfly_xds::{ServerHalf, SnapshotResource, Wanted};
 
-use super::answers::{Answers, InFlight, Item, Since};
+use super::answers::{Answers, Since};
 use super::refused::{Crowd, Nack, Refusal};
+use super::unanswered::{InFlight, Item};
 use super::unix;
 use super::view::{NackView, ResourceView, State, TypeView};
 
@@ -73,13 +74,13 @@ pub(super) fn of_type(
         State::Nacked
     } else if wish.waiting > 0 {
         State::Waiting
-    } else if !answers.in_flight.is_empty() {
+    } else if !answers.unanswered.is_empty() {
         State::Sent
     } else {
         State::Acked
     };
     let waiting = answers.waiting.map(Since::time);
-    let unanswered = answers.in_flight.iter().map(InFlight::due_since);
+    let unanswered = answers.unanswered.iter().map(InFlight::due_since);
     let refused = answers.refused.all().map(|refusal| refusal.since);
     let refused = refused.chain(answers.refused.crowd().map(|crowd| crowd.since));
     let oldest = waiting.into_iter().chain(unanswered).chain(refused).min();
@@ -93,7 +94,7 @@ pub(super) fn of_type(
         wildcard: wish.wildcard,
         resources: wish.resources,
         waiting: wish.waiting,
-        unanswered: answers.names_in_flight(),
+        unanswered: answers.unanswered.names(),
         refused: answers.refused.all().count() + crowd,
         sent_version: version(&answers.sent),
         sent_at: at(&answers.sent),
@@ -111,7 +112,7 @@ pub(super) fn of_resources(
     answers: &Answers,
     clock: Clock,
 ) -> Vec<Row> {
-    let in_flight = answers.in_flight.iter();
+    let in_flight = answers.unanswered.iter();
     // A newer response replaces what an older one has of the same name.
     let in_flight: BTreeMap<&str, (&InFlight, &Item)> = in_flight
         .flat_map(|of| of.items.iter().map(move |item| (&*item.name, (of, item))))

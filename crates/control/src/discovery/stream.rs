@@ -103,8 +103,10 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
                         Err(_) => break End::gone(),
                     },
                     room = responses.has_room(), if self.due => match room {
-                        Ok(()) => if let Some(response) = self.next_response() {
-                            responses.put(Ok(Box::new(response)));
+                        Ok(()) => match self.next_response() {
+                            Ok(Some(response)) => responses.put(Ok(Box::new(response))),
+                            Ok(None) => {}
+                            Err(status) => break End::Ours(status),
                         },
                         Err(_) => break End::closed(),
                     },
@@ -217,9 +219,9 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
         if let Some(node) = half.node().filter(|_| !had_node) {
             self.conduct.introduced(node.encoded_len());
         }
-        let within = self.conduct.check_held(half.held());
         let (is_own, listed) = (!half.was_answer_alone(), half.listed());
         ledger.received(&outcome, &nonce, half, now);
+        let within = self.conduct.check_held(half.held(), ledger.held());
         drop(talk);
         self.log(&outcome);
         within.map_err(|beyond| self.refused(&beyond))?;
@@ -318,26 +320,32 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
         }
     }
 
-    fn next_response(&mut self) -> Option<Response> {
+    /// The next response that is due.
+    ///
+    /// # Errors
+    /// The client has not answered too many before it.
+    fn next_response(&mut self) -> Result<Option<Response>, Status> {
         let now = Instant::now();
         let mut talk = self.client.talk();
         let Talk { half, ledger, .. } = &mut *talk;
-        let half = half.as_mut()?;
+        let Some(half) = half else { return Ok(None) };
         half.handle_time(now);
         let response = half.poll_response();
         self.due = response.is_some();
         let Some(response) = response else {
             ledger.look(half, Since::Request(now));
-            return None;
+            return Ok(None);
         };
         let size = response.encoded_len();
         ledger.sent(&response, size, half, now);
+        let within = self.conduct.check_held(half.held(), ledger.held());
         drop(talk);
+        within.map_err(|beyond| self.refused(&beyond))?;
         if self.conduct.taken() {
             self.slow_no_more();
         }
         self.log_sent(&response, size);
-        Some(response)
+        Ok(Some(response))
     }
 
     fn log_sent(&mut self, response: &Response, size: usize) {

@@ -222,7 +222,8 @@ impl Share {
             return Ok(());
         }
         let text = format!(
-            "expected at most {most} bytes of names, node and requests on all streams of a connection, got {held}"
+            "expected at most {most} bytes of names, node, requests and responses without an ACK on all streams of a \
+             connection, got {held}"
         );
         Err(Beyond::new(Limit::HeldBytes, text))
     }

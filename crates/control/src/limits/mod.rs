@@ -51,7 +51,8 @@ pub struct Limits {
     /// The most names of one type on one stream.
     pub names: usize,
     /// The most bytes that are held for the client of one connection. They are names, its node, the buffers of its
-    /// requests, and answers of CSDS and reflection.
+    /// requests, responses that it has not accepted, and answers of CSDS and reflection. The newest response of each
+    /// type is free, because a client that answers has it, too.
     pub held_bytes: usize,
     /// The most bytes of one discovery request.
     pub request_bytes: usize,

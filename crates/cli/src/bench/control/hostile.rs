@@ -41,14 +41,17 @@ enum Harm {
     Stale,
     /// Refuses every response.
     Refusing,
+    /// Asks for everything again and again, reads, and answers nothing.
+    Silent,
 }
 
-const ALL: [Harm; 5] = [
+const ALL: [Harm; 6] = [
     Harm::Restless,
     Harm::Verbose,
     Harm::Deaf,
     Harm::Stale,
     Harm::Refusing,
+    Harm::Silent,
 ];
 
 /// One client of each kind. They stop when this is dropped.
@@ -144,6 +147,12 @@ impl Harm {
                     let nonce = format!("never-{}", attack.turn);
                     attack.answer(ENDPOINTS, nonce, None).await?;
                 }
+                attack.read_some().await?;
+            },
+            Self::Silent => loop {
+                bursts.tick().await;
+                let all = vec!["*".to_owned()];
+                attack.subscribe(ENDPOINTS, all, Vec::new()).await?;
                 attack.read_some().await?;
             },
             Self::Refusing => {
