@@ -15,11 +15,17 @@ use crate::limits::{Beyond, Hush, Limit, Limits, Quota, Spent, Ticket};
 /// The longest time that a new stream waits for its turn. Each counts as a request of the client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The log lines about clients that come, in a second. An operator sees all clients of a small fleet.
+const ARRIVALS_PER_SECOND: u32 = 10;
+
+/// The seconds' worth of such lines at once, because clients come together when the control plane starts.
+const ARRIVALS_BURST: u32 = 30;
+
 /// Admits streams, up to a number.
 #[derive(Debug)]
 pub(crate) struct Admission {
     streams: Arc<Quota>,
-    hush: Hush,
+    arrivals: Arc<Hush>,
 }
 
 /// A stream that was admitted. It counts until it is dropped.
@@ -36,8 +42,13 @@ impl Admission {
         let of_address = limits.of_address(limits.streams);
         Arc::new(Self {
             streams: Quota::new(limits.streams, of_address),
-            hush: Hush::default(),
+            arrivals: Arc::new(Hush::new(ARRIVALS_PER_SECOND, ARRIVALS_BURST)),
         })
+    }
+
+    /// The log lines about clients that come, for all services together.
+    pub(crate) fn arrivals(&self) -> &Arc<Hush> {
+        &self.arrivals
     }
 
     /// Admits a stream whose request has these extensions.
@@ -50,7 +61,7 @@ impl Admission {
         admitted.map_err(|beyond| {
             // The client has not said its name yet.
             peer.reached(beyond.limit, "");
-            if let Some(left_out) = self.hush.may_tell(Instant::now()) {
+            if let Some(left_out) = peer.may_tell() {
                 let (limit, reason) = (beyond.limit.name(), &beyond.text);
                 warn!(peer = %peer.address(), limit, reason, left_out, "stream refused");
             }

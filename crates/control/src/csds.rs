@@ -30,7 +30,7 @@ use tracing::warn;
 
 use crate::admission::Admission;
 use crate::clients::{Clients, Clock, Inspect, Row, RowRefusal, State};
-use crate::limits::Hush;
+use crate::incoming::Peer;
 use crate::redact;
 use matchers::NodeMatchers;
 pub(crate) use server::CsdsServer;
@@ -53,7 +53,6 @@ pub(crate) struct Csds {
     admission: Arc<Admission>,
     stopping: watch::Receiver<bool>,
     turns: Arc<Semaphore>,
-    hush: Hush,
 }
 
 impl Csds {
@@ -67,13 +66,16 @@ impl Csds {
             admission,
             stopping,
             turns: Arc::new(Semaphore::new(ANSWERS_AT_A_TIME)),
-            hush: Hush::default(),
         }
     }
 
     /// The answer to a request. It is made on a thread of its own, because thousands of clients and
     /// the expressions of conditions take a while.
-    async fn answer(&self, request: ClientStatusRequest) -> Result<ClientStatusResponse, Status> {
+    async fn answer(
+        &self,
+        request: ClientStatusRequest,
+        asker: &Peer,
+    ) -> Result<ClientStatusResponse, Status> {
         let turn = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await;
         let turn = turn.map_err(|_| {
             let text = format!("expected at most {ANSWERS_AT_A_TIME} answers of CSDS at a time");
@@ -86,15 +88,21 @@ impl Csds {
             answer(&clients, &request)
         });
         let failed = |error: tokio::task::JoinError| Status::internal(error.to_string());
-        answer.await.map_err(failed)?
+        let (answer, said) = answer.await.map_err(failed)??;
+        if let Some(said) = said
+            && let Some(left_out) = asker.may_tell()
+        {
+            warn!(peer = %asker.address(), left_out, "CSDS: {said}");
+        }
+        Ok(answer)
     }
 }
 
-/// Makes an answer.
+/// Makes an answer, and the text that says what is left out.
 fn answer(
     clients: &Clients,
     request: &ClientStatusRequest,
-) -> Result<ClientStatusResponse, Status> {
+) -> Result<(ClientStatusResponse, Option<String>), Status> {
     let matchers = NodeMatchers::parse(&request.node_matchers);
     let matchers = matchers.map_err(|errors| Status::invalid_argument(errors.to_string()))?;
     let mut answer = Answer::new(!request.exclude_resource_contents, MAX_BYTES);
@@ -182,20 +190,20 @@ impl Answer {
         self.response.config.push(config);
     }
 
-    fn finish(mut self) -> ClientStatusResponse {
-        if self.left_out != LeftOut::default() {
-            let LeftOut { clients, contents } = self.left_out;
-            let text = format!(
+    fn finish(mut self) -> (ClientStatusResponse, Option<String>) {
+        let LeftOut { clients, contents } = self.left_out;
+        let said = (self.left_out != LeftOut::default()).then(|| {
+            format!(
                 "left out, because an answer has at most 4 MiB: {clients} clients, and the contents of the \
                  resources of {contents} others; node_matchers and exclude_resource_contents ask for less"
-            );
-            warn!("CSDS: {text}");
-            self.response.config.push(ClientConfig {
-                client_scope: text,
-                ..ClientConfig::default()
-            });
-        }
-        self.response
+            )
+        });
+        let said_by = |text: &String| ClientConfig {
+            client_scope: text.clone(),
+            ..ClientConfig::default()
+        };
+        self.response.config.extend(said.iter().map(said_by));
+        (self.response, said)
     }
 
     fn config_of(&mut self, type_url: &str, row: &Row) -> GenericXdsConfig {
@@ -298,12 +306,13 @@ mod tests {
         answer.push(client("a", 800));
         answer.push(client("b", 800));
         answer.push(client(&"c".repeat(900), 1));
-        let response = answer.finish();
+        let (response, said) = answer.finish();
         let contents = response.config.iter().map(|of| {
             let resource = of.generic_xds_configs.first();
             resource.is_some_and(|resource| resource.xds_config.is_some())
         });
         assert_eq!(contents.collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(said.as_ref(), Some(&response.config[2].client_scope));
         let said = &response.config[2];
         assert!(said.node.is_none());
         assert!(
@@ -313,6 +322,6 @@ mod tests {
 
         let mut answer = Answer::new(true, 1000);
         answer.push(client("a", 800));
-        assert_eq!(answer.finish().config.len(), 1, "nothing is left out");
+        assert_eq!(answer.finish().0.config.len(), 1, "nothing is left out");
     }
 }

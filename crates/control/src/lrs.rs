@@ -25,7 +25,7 @@ use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
 use crate::admission::Admission;
-use crate::clients::NodeView;
+use crate::clients::{NodeView, logged};
 use crate::ending::{End, too_large};
 use crate::incoming::{Peer, Share};
 use crate::limits::{Beyond, Limit, Limits, Ticket};
@@ -123,6 +123,7 @@ impl Lrs {
         let stream = Stream {
             store: self.store.clone(),
             seat: Seat::new(&self.store),
+            admission: Arc::clone(&self.admission),
             interval: self.books.interval.clone(),
             books: self.books.clone(),
             client: None,
@@ -145,6 +146,7 @@ struct Stream {
     held: Share,
     _ticket: Arc<Ticket>,
     store: Arc<Store>,
+    admission: Arc<Admission>,
     seat: Seat,
     interval: watch::Receiver<Duration>,
     books: LoadBooks,
@@ -164,6 +166,8 @@ struct Client {
     node: Node,
     pace: Pace,
     asked: Asked,
+    /// True if the log has the client, so that it has its end, too.
+    is_told: bool,
     /// True once the log has a warning that rows of this client are not kept.
     warned_of_rows: bool,
     /// True once the log has a warning that metrics of this client are left out.
@@ -213,8 +217,12 @@ impl Stream {
             }
         };
         if let Some(client) = self.client.take() {
-            let (stream, node, reason) = (client.id, client.node.id.as_str(), end.reason());
-            info!(stream, node, reason, "client reports no loads any more");
+            let arrivals = self.admission.arrivals();
+            if client.is_told || arrivals.may_tell(Instant::now()).is_some() {
+                let (stream, node) = (client.id, client.node.id.as_str());
+                let reason = &*logged(end.reason());
+                info!(stream, node, reason, "client reports no loads any more");
+            }
         }
         let tell = |status| responses.send(Err(status));
         end.tell(tell, &self.peer).await;
@@ -280,7 +288,8 @@ impl Stream {
         self.peer.reached(beyond.limit, node);
         if let Some(left_out) = self.peer.may_tell() {
             let (peer, limit, reason) = (self.peer.address(), beyond.limit.name(), &beyond.text);
-            warn!(%peer, node, limit, left_out, "load report refused: {reason}");
+            let told = format_args!("load report refused: {}", logged(reason));
+            warn!(%peer, node, limit, left_out, "{told}");
         }
         beyond.status()
     }
@@ -289,7 +298,8 @@ impl Stream {
         let refused = |problem: String| {
             self.books.lock().refused();
             if let Some(left_out) = self.peer.may_tell() {
-                warn!(peer = %self.peer.address(), left_out, "load reports refused: {problem}");
+                let told = format_args!("load reports refused: {}", logged(&problem));
+                warn!(peer = %self.peer.address(), left_out, "{told}");
             }
             Status::invalid_argument(problem)
         };
@@ -310,13 +320,12 @@ impl Stream {
             locality,
         };
         let id = self.books.lock().open(reporter, Instant::now());
-        let (id_of_node, agent) = (node.id.as_str(), node.user_agent_name.as_str());
-        info!(
-            stream = id,
-            node = id_of_node,
-            agent,
-            "client reports loads"
-        );
+        let left_out = self.admission.arrivals().may_tell(Instant::now());
+        if let Some(left_out) = left_out {
+            let (stream, agent, node) = (id, &node.user_agent_name, &node.id);
+            let left_out = (left_out > 0).then_some(left_out);
+            info!(stream, node, agent, left_out, "client reports loads");
+        }
         let supports_all = node.client_features.iter().any(|of| of == SUPPORTS_ALL);
         let asked = match supports_all {
             true => Asked::All,
@@ -332,6 +341,7 @@ impl Stream {
             node,
             pace: Pace::default(),
             asked,
+            is_told: left_out.is_some(),
             warned_of_rows: false,
             warned_of_metrics: false,
         });
@@ -394,17 +404,20 @@ impl Client {
         let refused = books.report(self.id, report, interval, now, is_served);
         drop(books);
         debug!(stream, node, "load report");
-        if refused.rows > 0 && !self.warned_of_rows {
-            self.warned_of_rows = true;
+        let is_first = |count, warned: &mut bool| count > 0 && !std::mem::replace(warned, true);
+        if is_first(refused.rows, &mut self.warned_of_rows)
+            && let Some(left_out) = self.peer.may_tell()
+        {
             let refused = refused.rows;
             let told = "figures of a load report are not kept: there are too many";
-            warn!(stream, node, refused, "{told}");
+            warn!(stream, node, refused, left_out, "{told}");
         }
-        if refused.metrics > 0 && !self.warned_of_metrics {
-            self.warned_of_metrics = true;
+        if is_first(refused.metrics, &mut self.warned_of_metrics)
+            && let Some(left_out) = self.peer.may_tell()
+        {
             let refused = refused.metrics;
             let told = "metrics of a load report are left out: they are beyond a limit";
-            warn!(stream, node, refused, "{told}");
+            warn!(stream, node, refused, left_out, "{told}");
         }
         Ok(())
     }
@@ -416,7 +429,8 @@ impl Client {
         self.books.lock().refused();
         if let Some(left_out) = self.peer.may_tell() {
             let (stream, node) = (self.id, self.node.id.as_str());
-            warn!(stream, node, left_out, "load report refused: {problem}");
+            let told = format_args!("load report refused: {}", logged(problem));
+            warn!(stream, node, left_out, "{told}");
         }
     }
 }

@@ -32,7 +32,7 @@ use crowfly_xds::ServerHalf;
 use crate::incoming::Peer;
 use crate::metrics::Metrics;
 pub(crate) use answers::Since;
-pub(crate) use cut::cut;
+pub(crate) use cut::{cut, logged};
 pub(crate) use open::{ClientHandle, Inspect, Talk};
 use open::{Head, OpenStream};
 pub(crate) use rows::{Clock, Row, RowRefusal};

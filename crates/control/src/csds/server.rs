@@ -163,7 +163,7 @@ impl Asker {
             return Ok(None);
         };
         let asked = request.encoded_len();
-        let answer = self.csds.answer(request).await?;
+        let answer = self.csds.answer(request, &self.peer).await?;
         let size = answer.encoded_len();
         let within = self.held.raise(size);
         within.map_err(|beyond| self.refused(&beyond))?;
@@ -190,7 +190,7 @@ impl Asker {
     /// The status of an asker that went beyond a limit.
     fn refused(&self, beyond: &Beyond) -> Status {
         self.peer.reached(beyond.limit, self.peer.node_id());
-        if let Some(left_out) = self.csds.hush.may_tell(Instant::now()) {
+        if let Some(left_out) = self.peer.may_tell() {
             let (peer, limit, reason) = (self.peer.address(), beyond.limit.name(), &beyond.text);
             warn!(%peer, limit, reason, left_out, "CSDS refused");
         }

@@ -30,7 +30,6 @@ use tonic::{Code, Status};
 
 use crate::admission::Admission;
 use crate::clients::{Clients, Protocol};
-use crate::limits::Hush;
 use crate::seat::Seat;
 use crate::store::Store;
 use body::Responses;
@@ -92,15 +91,8 @@ pub(crate) struct Streams {
     clients: Clients,
     settings: Arc<StreamSettings>,
     admission: Arc<Admission>,
-    arrivals: Arc<Hush>,
     stopping: watch::Receiver<bool>,
 }
-
-/// The log lines about clients that come, in a second. An operator sees all clients of a small fleet.
-const ARRIVALS_PER_SECOND: u32 = 10;
-
-/// The seconds' worth of such lines at once, because clients come together when the control plane starts.
-const ARRIVALS_BURST: u32 = 30;
 
 impl Streams {
     pub(crate) fn new(
@@ -115,7 +107,6 @@ impl Streams {
             clients,
             settings: Arc::new(settings),
             admission,
-            arrivals: Arc::new(Hush::new(ARRIVALS_PER_SECOND, ARRIVALS_BURST)),
             stopping,
         }
     }
@@ -141,7 +132,8 @@ impl Streams {
         let client = self.clients.open::<H>(protocol, admitted.peer.clone());
         let (responses, body) = Responses::channel();
         let seat = Seat::new(&self.store);
-        let (settings, arrivals) = (self.settings.clone(), self.arrivals.clone());
+        let settings = self.settings.clone();
+        let arrivals = Arc::clone(self.admission.arrivals());
         let stream = Stream::new(client, seat, settings, only, arrivals, admitted);
         tokio::spawn(stream.run(requests, responses, self.stopping.clone()));
         let mut response = http::Response::new(Body::new(body));

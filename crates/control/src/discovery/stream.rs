@@ -15,7 +15,7 @@ use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use crate::admission::Admitted;
-use crate::clients::{ClientHandle, Since, Talk, cut, unix};
+use crate::clients::{ClientHandle, Since, Talk, cut, logged, unix};
 use crate::conduct::{Conduct, Slowness};
 use crate::ending::{End, too_large};
 use crate::limits::{Beyond, Hush, Limit, Ticket};
@@ -121,7 +121,7 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
                 }
             };
             if self.is_told || self.arrivals.may_tell(Instant::now()).is_some() {
-                let (node, reason) = (self.node_id(), end.reason());
+                let (node, reason) = (self.node_id(), &*logged(end.reason()));
                 info!(stream = self.client.id(), node, reason, "client gone");
             }
             // What is not read any more must not take the room of the connection from other streams.
@@ -262,9 +262,10 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
             .reached
             .note(limit, Instant::now(), unix(SystemTime::now()));
         drop(talk);
-        if is_new {
-            let (stream, limit) = (self.client.id(), limit.name());
-            warn!(stream, node, peer = %peer.address(), limit, reason, "client at a limit");
+        if is_new && let Some(left_out) = peer.may_tell() {
+            let (stream, peer, limit) = (self.client.id(), peer.address(), limit.name());
+            let left_out = (left_out > 0).then_some(left_out);
+            warn!(stream, node, %peer, limit, reason, left_out, "client at a limit");
         }
     }
 
@@ -299,8 +300,11 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
 
     fn slow_no_more(&self) {
         self.client.talk().reached.set_slow_since(None);
-        let (stream, node) = (self.client.id(), self.node_id());
-        info!(stream, node, "client reads again");
+        if let Some(left_out) = self.conduct.peer().may_tell() {
+            let (stream, node) = (self.client.id(), self.node_id());
+            let left_out = (left_out > 0).then_some(left_out);
+            info!(stream, node, left_out, "client reads again");
+        }
     }
 
     /// Takes the newest snapshot, in the view for this client.
@@ -351,13 +355,18 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
     fn log_sent(&mut self, response: &Response, size: usize) {
         let (type_url, version) = (response.type_url(), response.version());
         debug!(stream = self.client.id(), type_url, version, "sent");
-        if size > USUAL_LIMIT && self.too_large.insert(type_url.to_owned()) {
+        if size > USUAL_LIMIT
+            && self.too_large.insert(type_url.to_owned())
+            && let Some(left_out) = self.conduct.peer().may_tell()
+        {
             let (stream, node) = (self.client.id(), self.node_id());
+            let left_out = (left_out > 0).then_some(left_out);
             warn!(
                 stream,
                 node,
                 type_url,
                 size,
+                left_out,
                 "more than the {USUAL_LIMIT} bytes that gRPC clients take if not told otherwise"
             );
         }
@@ -373,7 +382,7 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
             } => {
                 if let Some(left_out) = self.conduct.peer().may_tell() {
                     let (node, left_out) = (self.node_id(), (left_out > 0).then_some(left_out));
-                    let told = format_args!("refused: {message}");
+                    let told = format_args!("refused: {}", logged(message));
                     warn!(stream, node, type_url, version, left_out, "{told}");
                 }
             }

@@ -8,7 +8,7 @@ mod metered;
 mod peer;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub(crate) use metered::{Messages, Metered};
 pub(crate) use peer::tests::peer as test_peer;
 pub(crate) use peer::{Peer, Share};
 
-use crate::limits::{Gate, Hush, Limit, LimitMetrics, Limits, Quota, Spent, Ticket};
+use crate::limits::{Gate, Hushes, Limit, LimitMetrics, Limits, Quota, Spent, Ticket};
 use connection::Socket;
 
 /// The pause after the system could not accept a connection, mostly because there are too many
@@ -51,7 +51,7 @@ struct ConnectionSetup {
     tls: Option<Arc<ServerSource>>,
     limits: Arc<Limits>,
     metrics: LimitMetrics,
-    hush: Hush,
+    hushes: Arc<Hushes>,
     closed: watch::Receiver<bool>,
 }
 
@@ -81,7 +81,7 @@ impl Incoming {
                 tls,
                 limits,
                 metrics,
-                hush: Hush::default(),
+                hushes: Arc::default(),
                 closed,
             }),
         }
@@ -173,7 +173,8 @@ impl ConnectionSetup {
         };
         debug!(peer = %address, ?names, "connected");
         let (limits, metrics) = (Arc::clone(&self.limits), self.metrics.clone());
-        let peer = Peer::new(address, names, limits, metrics, ticket);
+        let hushes = Arc::clone(&self.hushes);
+        let peer = Peer::new(address, names, limits, metrics, hushes, ticket);
         // A connection that is closed must not count until this wait is over.
         let weak = peer.downgrade();
         let connection = Connection::new(socket, peer, self.closed.clone());
@@ -211,7 +212,9 @@ impl ConnectionSetup {
     /// Counts and logs a connection that is not used.
     fn refuse(&self, peer: Option<SocketAddr>, refusal: &Refusal) {
         self.metrics.refused(refusal.kind);
-        if let Some(left_out) = self.hush.may_tell(Instant::now()) {
+        // An error of the system has no client.
+        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+        if let Some(left_out) = self.hushes.may_tell(address, Instant::now()) {
             let (peer, reason) = (peer.map(tracing::field::display), &refusal.text);
             warn!(peer, reason, left_out, "connection refused");
         }

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::codegen::http::Extensions;
 
-use crate::limits::{Beyond, Hush, Limit, LimitMetrics, Limits, Pacer, Ticket};
+use crate::limits::{Beyond, Hushes, Limit, LimitMetrics, Limits, Pacer, Ticket};
 
 /// The seconds' worth of requests that a client may make at once, because it asks for everything
 /// when it starts.
@@ -50,8 +50,8 @@ struct Account {
     /// True once the client has begun to speak HTTP/2.
     has_spoken: AtomicBool,
     closed: watch::Sender<bool>,
-    /// The log lines that the client can cause at will.
-    hush: Hush,
+    /// The log lines that clients can cause at will.
+    hushes: Arc<Hushes>,
     _ticket: Ticket,
 }
 
@@ -62,6 +62,7 @@ impl Peer {
         names: Vec<String>,
         limits: Arc<Limits>,
         metrics: LimitMetrics,
+        hushes: Arc<Hushes>,
         ticket: Ticket,
     ) -> Self {
         metrics.connected();
@@ -76,7 +77,7 @@ impl Peer {
             held: AtomicUsize::new(0),
             has_spoken: AtomicBool::new(false),
             closed: watch::Sender::new(false),
-            hush: Hush::default(),
+            hushes,
             _ticket: ticket,
         }))
     }
@@ -125,9 +126,10 @@ impl Peer {
     }
 
     /// The number of log lines about the client that were left out before the next one; `None` if that is left out,
-    /// too. Each connection has its own number, so that one client cannot hide what another refuses.
+    /// too. Each address has its own number, so that a client has no more lines by connecting again.
     pub(crate) fn may_tell(&self) -> Option<u64> {
-        self.0.hush.may_tell(Instant::now())
+        let address = self.0.address.ip();
+        self.0.hushes.may_tell(address, Instant::now())
     }
 
     /// The time until which the client is to wait after a request of this size; `None` if that is
@@ -258,7 +260,14 @@ pub(crate) mod tests {
         let address = SocketAddr::from(([127, 0, 0, 1], 7));
         let ticket = Quota::new(1, 1).take(address.ip()).unwrap();
         let metrics = LimitMetrics::default();
-        Peer::new(address, Vec::new(), Arc::new(limits), metrics, ticket)
+        Peer::new(
+            address,
+            Vec::new(),
+            Arc::new(limits),
+            metrics,
+            Arc::default(),
+            ticket,
+        )
     }
 
     proptest! {

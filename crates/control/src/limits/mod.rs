@@ -17,7 +17,7 @@ use std::time::Duration;
 use tonic::Status;
 
 pub(crate) use gate::Gate;
-pub(crate) use hush::Hush;
+pub(crate) use hush::{Hush, Hushes};
 pub(crate) use labels::{LabelNames, OTHERS};
 pub(crate) use metrics::LimitMetrics;
 pub(crate) use pacer::Pacer;

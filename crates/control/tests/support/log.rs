@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tracing::field::Field;
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// Counts the log lines that begin with a text.
+/// Counts the log lines that begin with a text, and notes the length of the longest.
 #[derive(Clone)]
 pub struct LogLines {
     begin: &'static str,
     count: Arc<AtomicUsize>,
+    longest: Arc<AtomicUsize>,
 }
 
 impl LogLines {
@@ -19,11 +20,17 @@ impl LogLines {
         Self {
             begin,
             count: Arc::default(),
+            longest: Arc::default(),
         }
     }
 
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the longest line with all of its fields.
+    pub fn longest(&self) -> usize {
+        self.longest.load(Ordering::Relaxed)
     }
 }
 
@@ -41,11 +48,16 @@ impl Subscriber for LogLines {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        let mut begins = false;
+        let (mut begins, mut length) = (false, 0);
         event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
-            begins |= field.name() == "message" && format!("{value:?}").starts_with(self.begin);
+            let value = format!("{value:?}");
+            begins |= field.name() == "message" && value.starts_with(self.begin);
+            length += field.name().len() + value.len();
         });
-        self.count.fetch_add(begins.into(), Ordering::Relaxed);
+        if begins {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            self.longest.fetch_max(length, Ordering::Relaxed);
+        }
     }
 
     fn enter(&self, _: &span::Id) {}
