@@ -44,7 +44,7 @@ static SENSITIVE: LazyLock<HashSet<String>> = LazyLock::new(|| {
     marked.chain(UNMARKED.map(str::to_owned)).collect()
 });
 
-/// Replaces every secret in `message`, also inside its `Any` fields.
+/// Replaces every secret in `message`, also inside its `Any` fields. One of those that cannot be read is blank.
 pub(crate) fn redact(message: &mut DynamicMessage) {
     visit(message, false);
 }
@@ -159,12 +159,12 @@ fn visit_value(value: &mut Value, is_secret: bool) {
 }
 
 fn visit_any(any: &mut DynamicMessage, is_secret: bool) {
-    let Some(mut inner) = decoded(any) else {
-        // Its type is unknown, so it is shown by its length only.
-        return;
-    };
-    visit(&mut inner, is_secret);
-    let bytes = Bytes::from(prost::Message::encode_to_vec(&inner));
+    let shown = decoded(any).map(|mut inner| {
+        visit(&mut inner, is_secret);
+        prost::Message::encode_to_vec(&inner)
+    });
+    // One of an unknown type, or that cannot be read, is blank, because it may be a secret.
+    let bytes = Bytes::from(shown.unwrap_or_default());
     any.set_field_by_name("value", Value::Bytes(bytes));
 }
 
@@ -254,6 +254,40 @@ resources:
         assert!(!shown.contains("hidden"), "{shown}");
         assert_eq!(shown.matches("public").count(), 2, "{shown}");
         assert_eq!(shown.matches(REDACTED).count(), 2, "{shown}");
+    }
+
+    /// A message of a type that is not known, or that cannot be read, may be a secret.
+    #[test]
+    fn unknown_messages_inside_of_others_are_not_shown() {
+        use envoy_types::pb::envoy::config::cluster::v3::Cluster;
+        use envoy_types::pb::envoy::config::core::v3::TransportSocket;
+        use envoy_types::pb::envoy::config::core::v3::transport_socket::ConfigType;
+        use prost::Message;
+
+        for name in ["acme.Secret", "envoy.config.cluster.v3.Cluster"] {
+            let inner = Any {
+                type_url: format!("type.googleapis.com/{name}"),
+                value: b"hidden".to_vec(),
+            };
+            let cluster = Cluster {
+                name: "c".to_owned(),
+                transport_socket: Some(TransportSocket {
+                    name: "tls".to_owned(),
+                    config_type: Some(ConfigType::TypedConfig(inner.clone())),
+                }),
+                ..Cluster::default()
+            };
+            let any = Any {
+                type_url: "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned(),
+                value: cluster.encode_to_vec(),
+            };
+            let shown = Cluster::decode(redacted(&any).unwrap().value.as_slice()).unwrap();
+            assert_eq!(shown.name, "c");
+            let shown = shown.transport_socket.unwrap().config_type.unwrap();
+            let ConfigType::TypedConfig(shown) = shown;
+            let value = Vec::new();
+            assert_eq!(shown, Any { value, ..inner });
+        }
     }
 
     /// Checks what the error of a resource of type `kind` with these fields tells.
