@@ -25,54 +25,60 @@ impl Ledger {
         }
     }
 
-    /// Notes a request, which `half` has taken, and its meaning.
+    /// Notes a request, which `half` has taken, and its meaning. Returns the number of refused resources that were looked
+    /// at, because the bytes of the request say nothing about that work.
     pub(crate) fn received(
         &mut self,
         outcome: &RequestOutcome,
         nonce: &str,
         half: &impl ServerHalf,
         now: Instant,
-    ) {
-        match outcome {
-            RequestOutcome::Subscribed { type_url } => {
-                self.of(type_url);
+    ) -> usize {
+        let type_url = match outcome {
+            RequestOutcome::Subscribed { type_url } => type_url,
+            RequestOutcome::Stale { type_url } => {
+                self.of(type_url).stale();
+                type_url
             }
-            RequestOutcome::Stale { type_url } => self.of(type_url).stale(),
             RequestOutcome::Ack { type_url, version } => {
                 self.of(type_url).acked(nonce, version, now);
+                type_url
             }
             RequestOutcome::Nack {
                 type_url,
                 version,
                 message,
-            } => self.of(type_url).nacked(nonce, version, message, now),
+            } => {
+                self.of(type_url).nacked(nonce, version, message, now);
+                type_url
+            }
+        };
+        let answers = self.of(type_url);
+        let mut looked_at = 0;
+        // An answer changes nothing about what the client wants, and answers are not paced.
+        if !half.was_answer_alone() && answers.is_refusing() {
+            looked_at = answers.refused.count();
+            answers.keep(|name| half.serves(type_url, name));
         }
         self.look(half, Since::Request(now));
-        // An answer changes nothing about what the client wants, and answers are not paced.
-        if !half.was_answer_alone() {
-            self.forget(half);
-        }
+        looked_at
     }
 
-    /// Notes that `half` has a newer snapshot, which was published at a time.
+    /// Notes that `half` has a newer snapshot, which was published at a time, and forgets the refusals of resources that
+    /// the client is no longer served.
     pub(crate) fn changed(&mut self, half: &impl ServerHalf, published: Instant) {
         self.look(half, Since::Change(published));
-        self.forget(half);
+        for (type_url, answers) in &mut self.types {
+            if answers.is_refusing() {
+                answers.keep(|name| half.serves(type_url, name));
+            }
+        }
     }
 
     /// Looks at what `half` has to send, after something else may have become due.
     pub(crate) fn look(&mut self, half: &impl ServerHalf, since: Since) {
         for (type_url, answers) in &mut self.types {
             answers.look(half.is_waiting(type_url), since);
-        }
-    }
-
-    /// Forgets the refusals of resources that the client is no longer served.
-    fn forget(&mut self, half: &impl ServerHalf) {
-        for (type_url, answers) in &mut self.types {
-            if answers.is_refusing() {
-                answers.keep(|name| half.serves(type_url, name));
-            }
         }
     }
 

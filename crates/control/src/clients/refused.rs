@@ -74,6 +74,12 @@ impl Refused {
         self.crowd().is_none() && self.all().next().is_none()
     }
 
+    /// The number of resources that are refused.
+    pub(super) fn count(&self) -> usize {
+        let count = |of: &Refusals| of.by_name.len() + of.crowd.as_ref().map_or(0, Crowd::count);
+        self.0.as_deref().map_or(0, count)
+    }
+
     /// The resources that are marked.
     pub(super) fn all(&self) -> impl Iterator<Item = &Refusal> {
         self.0.iter().flat_map(|of| of.by_name.values())

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 use crowfly_xds::{ServerHalf, SnapshotResource, Wanted};
 
 use super::answers::{Answers, Since};
-use super::refused::{Crowd, Nack, Refusal};
+use super::refused::{Nack, Refusal};
 use super::unanswered::{InFlight, Item};
 use super::unix;
 use super::view::{NackView, ResourceView, State, TypeView};
@@ -69,7 +69,6 @@ pub(super) fn of_type(
     clock: Clock,
 ) -> TypeView {
     let wish = half.wish(type_url).unwrap_or_default();
-    let crowd = answers.refused.crowd().map_or(0, Crowd::count);
     let state = if answers.is_refusing() {
         State::Nacked
     } else if wish.waiting > 0 {
@@ -95,7 +94,7 @@ pub(super) fn of_type(
         resources: wish.resources,
         waiting: wish.waiting,
         unanswered: answers.unanswered.names(),
-        refused: answers.refused.all().count() + crowd,
+        refused: answers.refused.count(),
         sent_version: version(&answers.sent),
         sent_at: at(&answers.sent),
         acked_version: version(&answers.acked),

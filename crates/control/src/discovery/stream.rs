@@ -220,7 +220,7 @@ impl<H: ServerHalf<Request: Message + Default + Fields>> Stream<H> {
             self.conduct.introduced(node.encoded_len());
         }
         let (is_own, listed) = (!half.was_answer_alone(), half.listed());
-        ledger.received(&outcome, &nonce, half, now);
+        let listed = listed + ledger.received(&outcome, &nonce, half, now);
         let within = self.conduct.check_held(half.held(), ledger.held());
         drop(talk);
         self.log(&outcome);

@@ -250,6 +250,35 @@ async fn stale_nonces_and_refusals_are_harmless() {
     );
 }
 
+/// L-05: a request that makes us look at thousands of refused resources counts by them.
+#[tokio::test]
+async fn requests_beside_many_refusals_count_by_them() {
+    let names: Vec<String> = (0..8_192).map(|index| format!("s{index}")).collect();
+    let all: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
+    let limits = Limits {
+        requests_per_second: 20,
+        ..Limits::default()
+    };
+    let plane = plane(&services(&all), limits).await;
+    let mut hostile = Hostile::open(plane.listen_addr()).await;
+    hostile.send(subscribe(["*".to_owned()])).await;
+    let response = soon(hostile.responses.message()).await.unwrap().unwrap();
+    assert_eq!(response.resources.len(), names.len());
+    let refusal = DeltaDiscoveryRequest {
+        response_nonce: response.nonce,
+        error_detail: Some(rpc::Status::default()),
+        ..subscribe([])
+    };
+    hostile.send(refusal).await;
+    // By themselves these are not half of what is free at once.
+    for index in 0..80 {
+        let mut request = subscribe([]);
+        request.resource_names_unsubscribe = vec![format!("new-{index}")];
+        hostile.send(request).await;
+    }
+    until(async || limited(&plane, "requests_per_second").await > 0.0).await;
+}
+
 /// L-06: streams and connections beyond their number are refused. They are free again when others end.
 #[tokio::test]
 async fn streams_and_connections_are_limited() {
