@@ -290,6 +290,39 @@ async fn thousands_of_conditions_are_refused() {
     );
 }
 
+/// L-14: each expression counts for sixteen requests, because it is compiled for each request anew.
+#[tokio::test]
+async fn expressions_are_paid_for() {
+    let limits = Limits {
+        requests_per_second: 20,
+        ..Limits::default()
+    };
+    let plane = limited_plane(limits).await;
+    let admin = plane.admin_addr().unwrap();
+    let ours = channel(plane.listen_addr()).await;
+    let of = |pattern: MatchPattern| {
+        let one = only_with(pattern).node_matchers;
+        ClientStatusRequest {
+            node_matchers: vec![one[0].clone(); 14],
+            ..ClientStatusRequest::default()
+        }
+    };
+    let slowed = "crowfly_control_limited_total{limit=\"requests_per_second\",node=\"\"}";
+    let exact = of(MatchPattern::Exact("x".to_owned()));
+    try_fetch(&ours, exact).await.unwrap();
+    assert!(metric(admin, slowed).await < 1.0, "texts are cheap");
+    let regex = RegexMatcher {
+        regex: "[a-z]{9}".to_owned(),
+        ..RegexMatcher::default()
+    };
+    let regexes = of(MatchPattern::SafeRegex(regex));
+    // Two hundred requests are free at once, and fourteen expressions count for more.
+    let ask = try_fetch(&ours, regexes);
+    let named = eventually(async || metric(admin, slowed).await >= 1.0);
+    let (answer, ()) = tokio::join!(ask, named);
+    answer.unwrap();
+}
+
 /// L-14: those who ask for the status of clients have the limits of streams and requests.
 #[tokio::test]
 async fn askers_are_admitted_and_paced() {

@@ -5,6 +5,7 @@ use crowfly_model::grpc::{StringMatcher, steps};
 use crowfly_model::{Errors, Validator};
 use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::r#type::matcher::v3::NodeMatcher;
+use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use prost::Message;
 
 /// The most conditions of a request. Each may be an expression of 1 MiB when it is compiled.
@@ -12,6 +13,21 @@ const MAX_MATCHERS: usize = 64;
 
 /// The most bytes of all conditions of a request.
 const MAX_BYTES: usize = 16 << 10;
+
+/// The requests that an expression counts for, because it is compiled for each request anew.
+const EXPRESSION_COST: u32 = 16;
+
+/// The requests that these conditions count for, besides the one that has them. One that has too many is refused before
+/// any is compiled.
+pub(super) fn cost<'a>(protos: impl Iterator<Item = &'a NodeMatcher>) -> u32 {
+    let ids = protos.take(MAX_MATCHERS);
+    let patterns = ids.filter_map(|of| of.node_id.as_ref()?.match_pattern.as_ref());
+    let costs = patterns.map(|pattern| match pattern {
+        MatchPattern::SafeRegex(_) => EXPRESSION_COST,
+        _ => 0,
+    });
+    costs.sum()
+}
 
 /// Conditions on nodes, of which a client must meet one. Without any, all clients are asked for.
 #[derive(Clone, Debug)]
@@ -71,7 +87,7 @@ fn parse_one(proto: &NodeMatcher, v: &mut Validator) -> Option<StringMatcher> {
 mod tests {
     use super::*;
     use envoy_types::pb::envoy::r#type::matcher::v3::{
-        RegexMatcher, StringMatcher as Proto, StructMatcher, string_matcher::MatchPattern,
+        RegexMatcher, StringMatcher as Proto, StructMatcher,
     };
 
     fn id(pattern: MatchPattern) -> NodeMatcher {

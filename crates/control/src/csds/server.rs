@@ -22,10 +22,10 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tracing::warn;
 
-use super::Csds;
+use super::{Csds, matchers};
 use crate::ending::{End, too_large};
 use crate::incoming::{Metered, Peer, Share};
-use crate::limits::{Beyond, Ticket};
+use crate::limits::{Beyond, Limit, Ticket};
 use crate::writing::Timed;
 
 /// The most bytes of a request. It has conditions, and perhaps the node of the asker.
@@ -174,17 +174,39 @@ impl Asker {
         Ok(Some(answer))
     }
 
-    /// Reads the next request, when its time has come.
+    /// Reads the next request, when its time has come, and waits until its conditions may be looked at.
     async fn read(
         &self,
         requests: &mut Streaming<ClientStatusRequest>,
     ) -> Result<Option<ClientStatusRequest>, Status> {
         sleep_until(self.from.into()).await;
         let request = requests.message().await;
-        request.map_err(|status| match too_large(&status) {
+        let request = request.map_err(|status| match too_large(&status) {
             Some(beyond) => self.refused(&beyond),
             None => status,
-        })
+        })?;
+        let conditions = request.iter().flat_map(|request| &request.node_matchers);
+        self.pay(matchers::cost(conditions)).await;
+        Ok(request)
+    }
+
+    /// Waits until the asker may have so much work done. It pays before, because the streams of a connection could else
+    /// have work done at once for which they pay later.
+    async fn pay(&self, cost: u32) {
+        let now = Instant::now();
+        let until = self.peer.pace_small(cost, now);
+        if cost == 0 || until <= now {
+            return;
+        }
+        let limit = Limit::RequestsPerSecond;
+        let node = self.peer.node_id();
+        self.peer.reached(limit, node);
+        if let Some(left_out) = self.peer.may_tell() {
+            let (peer, limit) = (self.peer.address(), limit.name());
+            let reason = "it is answered more slowly: too many expressions";
+            warn!(%peer, node, limit, reason, left_out, "client at a limit");
+        }
+        sleep_until(until.into()).await;
     }
 
     /// The status of an asker that went beyond a limit.
