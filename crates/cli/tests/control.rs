@@ -503,15 +503,8 @@ async fn a_response_that_is_too_large_for_most_clients_is_said_aloud() {
 #[tokio::test]
 async fn the_conformance_adapter_needs_no_configuration() {
     let mut process = tokio::process::Command::new(BINARY)
-        .args([
-            "control",
-            "--listen",
-            ANY,
-            "--admin",
-            "off",
-            "--conformance",
-            ANY,
-        ])
+        .args(["control", "--listen", ANY, "--admin", ANY])
+        .args(["--conformance", ANY, "--load-report-interval", "3s"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -519,11 +512,36 @@ async fn the_conformance_adapter_needs_no_configuration() {
         .unwrap();
     let mut stdout = BufReader::new(process.stdout.take().unwrap()).lines();
     let mut addresses = Vec::new();
-    for begin in ["listening on ", "conformance adapter on "] {
+    for begin in [
+        "listening on ",
+        "admin on http://",
+        "conformance adapter on ",
+    ] {
         let line = stdout.next_line().await.unwrap().unwrap();
         addresses.push(line.strip_prefix(begin).unwrap().parse().unwrap());
     }
-    for address in addresses {
-        channel(address).await;
+    let [ads, admin, adapter] = addresses[..] else {
+        panic!("{addresses:?}");
+    };
+    channel(ads).await;
+    channel(adapter).await;
+    // What a flag says holds without a configuration, too.
+    let loads = crowfly(&["loads", "--json", "--admin", &admin.to_string()]).await;
+    let loads = text(&loads.stdout);
+    assert!(loads.contains("\"interval_seconds\": 3.0"), "{loads}");
+}
+
+/// The flags about files say that they need some.
+#[tokio::test]
+async fn flags_about_files_need_a_configuration() {
+    for flag in ["--force", "--allow-empty"] {
+        let output = crowfly(&["control", "--conformance", ANY, "--listen", ANY, flag]).await;
+        let said = text(&output.stderr);
+        let expected =
+            format!("{flag} is about the files of --config: give it, or leave {flag} out");
+        assert!(
+            !output.status.success() && said.contains(&expected),
+            "{said}"
+        );
     }
 }

@@ -205,7 +205,13 @@ async fn start(args: &ControlArgs) -> Result<ControlPlane, ControlError> {
             ControlPlane::start(options).await
         }
         None if args.conformance.is_some() => {
-            ControlPlane::with_ports(Snapshot::default(), ports).await
+            let of_files = [("--force", args.force), ("--allow-empty", args.allow_empty)];
+            if let Some((flag, _)) = of_files.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(ControlError::NoFiles(flag));
+            }
+            let plane = ControlPlane::with_ports(Snapshot::default(), ports).await?;
+            plane.set_load_report_interval(args.load_report_interval);
+            return Ok(plane);
         }
         None => return Err(ControlError::NoConfig),
     };
@@ -219,6 +225,9 @@ pub enum ControlError {
     /// The configuration cannot be served.
     #[error("expected --config, --check or --conformance")]
     NoConfig,
+    /// A flag says how files are read, and there are none.
+    #[error("{0} is about the files of --config: give it, or leave {0} out")]
+    NoFiles(&'static str),
     /// The process cannot listen to signals.
     #[error("cannot listen to signals")]
     Signals(#[source] io::Error),
