@@ -21,7 +21,7 @@ pub struct LimitArgs {
     )]
     pub max_connections: NonZeroU32,
 
-    /// The most open streams for discovery, load reports and CSDS
+    /// The most open streams for discovery, load reports, CSDS, health and reflection
     #[arg(
         long,
         value_name = "N",
@@ -98,8 +98,9 @@ pub struct LimitArgs {
     )]
     pub max_request: usize,
 
-    /// The requests in a second, of up to 64 KiB, that a client makes by itself on one connection.
-    /// A faster client is read more slowly
+    /// The requests in a second that a client makes by itself on one connection, new streams and load
+    /// reports included. Each 64 KiB of a request counts as one more, and so do each 4,096 resources
+    /// that a wildcard asks for. A faster client is read more slowly
     #[arg(
         long,
         value_name = "N",

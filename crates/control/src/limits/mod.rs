@@ -59,7 +59,8 @@ pub struct Limits {
     /// The requests in a second that the client of one connection may make by itself, with 64 KiB
     /// each. It is read no faster, after a start of ten seconds' worth. An answer to a response
     /// counts for each whole 64 KiB alone, because there are no more answers than responses. A
-    /// request for everything counts once more for each 4,096 resources.
+    /// request for everything counts once more for each 4,096 resources, and so does one of a client that refused so
+    /// many. An expression of CSDS counts as 16.
     pub requests_per_second: u32,
     /// The time after which a client that does not take a response is named in log and metrics.
     pub slow_after: Duration,
