@@ -7,11 +7,11 @@
     reason = "test code"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crowfly_names::{ClusterLoad, LocalityId};
 use crowfly_node::loads::{Label, Ledger, forget_all};
-use crowfly_node::maps::reports::{LabelId, MemoryReports};
+use crowfly_node::maps::reports::{LabelId, MAX_LABEL, MemoryReports};
 use crowfly_node::maps::{BackendId, Counters, Pair, ServiceId};
 use crowfly_node::model::ReportedAs;
 use proptest::prelude::*;
@@ -244,6 +244,84 @@ fn a_label_is_in_force_though_the_maps_fail() {
     assert_eq!(rows(&ledger.take().unwrap()), ["web b: 1 0 0 1"]);
 }
 
+/// N-71: a label that the map had no room for is lost with the agent. The connections that were not told yet are told
+/// all the same, once the next agent has a label for them.
+#[test]
+fn a_lost_label_loses_no_connection_of_a_service_that_is_there() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    ledger.maps_mut().has_full_labels = true;
+    let error = ledger.label(pair(2), Some(&label("web", "b"))).unwrap_err();
+    assert_eq!(error.to_string(), "the map `labels` is full");
+    let (told, later) = (counters(2, 0, 2), counters(7, 0, 7));
+    for number in [1, 2] {
+        ledger.maps_mut().counters.insert(pair(number), told);
+    }
+    let rows_told = rows(&ledger.take().unwrap());
+    assert_eq!(rows_told, ["web a: 2 2 0 0", "web b: 2 2 0 0"]);
+    ledger.sending().unwrap();
+    ledger.sent();
+    let mut maps = ledger.into_maps();
+    for number in [1, 2] {
+        maps.counters.insert(pair(number), later);
+    }
+
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    // The next agent looks before it knows the services.
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 5 5 0 0"]);
+    assert!(
+        ledger.is_told(&pair(2), &later),
+        "nothing can be told of a pair that has no label any more"
+    );
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    assert!(ledger.label(pair(2), Some(&label("web", "b"))).is_err());
+    assert!(!ledger.is_told(&pair(2), &later));
+    assert_eq!(rows(&ledger.take().unwrap()), ["web b: 5 5 0 0"]);
+    ledger.sending().unwrap();
+    ledger.sent();
+    let mut ledger = Ledger::adopt(ledger.into_maps()).unwrap();
+    assert!(ledger.label(pair(2), Some(&label("web", "b"))).is_err());
+    assert_eq!(rows(&ledger.take().unwrap()), Vec::<String>::new());
+}
+
+/// N-71: names that are too long for the map are as good as lost, and the connections are told all the same.
+#[test]
+fn a_long_name_loses_no_connection_of_a_service_that_is_there() {
+    let long = label(&"x".repeat(MAX_LABEL), "a");
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&long)).unwrap();
+    let mut maps = ledger.into_maps();
+    assert!(maps.labels.is_empty());
+    maps.counters.insert(pair(1), counters(5, 0, 5));
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    ledger.label(pair(1), Some(&long)).unwrap();
+    let expected = format!("{} a: 5 5 0 0", long.cluster.cluster);
+    assert_eq!(rows(&ledger.take().unwrap()), [expected]);
+}
+
+/// N-71: a label that the map had no room for is stored by the first take after there is room.
+#[test]
+fn a_label_is_stored_when_there_is_room() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("old", "a"))).unwrap();
+    ledger.maps_mut().has_full_labels = true;
+    for (number, zone) in [(2, "a"), (3, "b"), (4, "c")] {
+        let label = label("web", zone);
+        assert!(ledger.label(pair(number), Some(&label)).is_err());
+    }
+    // A label that goes is not stored any more.
+    ledger.forget(&[pair(4)]).unwrap();
+    ledger.take().unwrap();
+    assert_eq!(ledger.maps().labels.len(), 1);
+    ledger.maps_mut().has_full_labels = false;
+    ledger.take().unwrap();
+    let mut maps = ledger.into_maps();
+    assert_eq!(maps.labels.len(), 3);
+    maps.counters.insert(pair(2), counters(5, 0, 5));
+    let mut ledger = Ledger::adopt(maps).unwrap();
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 5 5 0 0"]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A pair has connections: opened, of which failed, of which closed.
@@ -252,6 +330,8 @@ enum Step {
     Label(usize, usize),
     /// A pair is replaced by one of another number.
     Replace(usize),
+    /// The map has no room for another label, or has room again.
+    FillLabels(bool),
     /// The counters of pairs that were replaced are pruned.
     Prune,
     /// The reporter looks, as it does when something changes.
@@ -279,6 +359,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(at, opened, failed, closed)| Step::Connections(at, opened, failed, closed)),
         1 => (at.clone(), 0..LABELS.len()).prop_map(|(at, label)| Step::Label(at, label)),
         1 => at.prop_map(Step::Replace),
+        1 => any::<bool>().prop_map(Step::FillLabels),
         1 => Just(Step::Prune),
         1 => Just(Step::Take),
         2 => prop_oneof![3 => Just(Way::Sent), 1 => Just(Way::Unsent), 1 => Just(Way::Killed)]
@@ -310,6 +391,8 @@ struct World {
     books: Sums,
     told: Sums,
     lost: Sums,
+    /// Pairs that were replaced, and whose label was lost with an agent.
+    nameless: BTreeSet<Pair>,
 }
 
 impl World {
@@ -323,6 +406,7 @@ impl World {
             books: [0; 3],
             told: [0; 3],
             lost: [0; 3],
+            nameless: BTreeSet::new(),
         };
         world.label();
         world
@@ -332,7 +416,10 @@ impl World {
         for (number, at) in self.pairs.into_iter().zip(self.labels) {
             let (cluster, zone) = LABELS[at];
             let label = label(cluster, zone);
-            self.ledger.label(pair(number), Some(&label)).unwrap();
+            let labelled = self.ledger.label(pair(number), Some(&label));
+            if let Err(error) = labelled {
+                assert_eq!(error.map, "labels");
+            }
         }
     }
 
@@ -343,9 +430,31 @@ impl World {
     fn restart(&mut self) {
         let ledger = Ledger::adopt(MemoryReports::default()).unwrap();
         let maps = std::mem::replace(&mut self.ledger, ledger).into_maps();
+        self.lose_nameless(&maps);
         self.ledger = Ledger::adopt(maps).unwrap();
         self.books = [0; 3];
+        // It reports before its sources are heard.
+        self.take();
         self.label();
+    }
+
+    /// A pair that was replaced gets no label any more. If its label is lost, so is what was not told yet.
+    fn lose_nameless(&mut self, maps: &MemoryReports) {
+        for (pair, told) in &maps.reported {
+            let is_live = self.pairs.contains(&pair.backend.0);
+            if is_live || maps.labels.contains_key(&told.label) || !self.nameless.insert(*pair) {
+                continue;
+            }
+            let now = maps.counters.get(pair).copied().unwrap_or_default();
+            let untold = [
+                now.opened - told.opened,
+                now.failed - told.failed,
+                now.closed - told.closed,
+            ];
+            for (lost, count) in self.lost.iter_mut().zip(untold) {
+                *lost += count;
+            }
+        }
     }
 
     fn report(&mut self, way: Way) {
@@ -404,6 +513,7 @@ impl World {
                 self.pairs[at] = self.last;
                 self.label();
             }
+            Step::FillLabels(is_full) => self.ledger.maps_mut().has_full_labels = is_full,
             Step::Prune => self.prune(),
             Step::Take => self.take(),
             Step::Report(way) => self.report(way),
@@ -416,7 +526,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     /// N-71, N-73: through all faults, each connection is in one report that was sent, or in one
-    /// that was on its way at a kill. No more labels and pairs are stored than are in use.
+    /// that was on its way at a kill, unless its backend is gone and its label was lost. No more labels and pairs are
+    /// stored than are in use.
     #[test]
     fn each_connection_is_told_once(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();

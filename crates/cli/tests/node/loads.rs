@@ -5,8 +5,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::{HashMap, Map, MapData, MapInfo};
 use crowfly_node::maps::layout;
+use crowfly_node::maps::reports::MAX_LABEL;
 use serde_json::Value;
 
 use crate::control::Control;
@@ -125,6 +126,53 @@ fn a_killed_agent_repeats_and_loses_no_count() {
     // Nothing more is told by a report after the last one.
     probe.ask("tcp 10.96.0.10:80 1");
     lrs.wait(|lrs| lrs.sum("default/web:80") == told(truth + 1, 0, truth + 1, 0));
+}
+
+/// N-71: a label that is not in the map, as one that there was no room for, is lost with its agent. The connections that
+/// were not reported until then are reported by the next agent, because the service is still there. There is room for the
+/// label of each pair.
+#[test]
+fn connections_under_a_lost_label_are_told_after_a_restart() {
+    let Some(lab) = Lab::new() else { return };
+    let lrs = Lrs::start();
+    lrs.ask(SECOND, None);
+    let mut probe = lab.probe();
+    probe.ask(&format!("serve-tcp {A} a"));
+    let one = zoned("one", "10.96.0.10", &[(A, "a")]);
+    let other = zoned("other", "10.96.0.11", &[(A, "a")]);
+    let services = format!("services:\n{one}{other}");
+    let server = lrs.address.to_string();
+    let flags = ["--load-report-server", &server, "--load-report-all"];
+    let agent = lab.agent(&services, &flags);
+    for service in ["10.96.0.10:80", "10.96.0.11:80"] {
+        assert_eq!(probe.ask(&format!("tcp {service} 3")), "a=3");
+    }
+    let both = |lrs: &Lrs| ["default/one:80", "default/other:80"].map(|name| lrs.sum(name));
+    lrs.wait(|lrs| both(lrs) == [told(3, 0, 3, 0); 2]);
+    // What was told is stored before it is sent, and is not taken back.
+    lrs.wait_for_report();
+    agent.kill();
+
+    let room = |map| {
+        MapInfo::from_pin(lab.pins().join(map))
+            .unwrap()
+            .max_entries()
+    };
+    assert_eq!(room("v2/labels"), room("v2/reported"), "one for each pair");
+    let labels = MapData::from_pin(lab.pins().join("v2/labels")).unwrap();
+    let mut labels: HashMap<_, u32, [u8; MAX_LABEL]> = Map::HashMap(labels).try_into().unwrap();
+    let mut all = labels.iter().map(Result::unwrap);
+    let (lost, _) = all
+        .find(|(_, text)| text.starts_with(b"default/other:80\0"))
+        .unwrap();
+    labels.remove(&lost).unwrap();
+    for service in ["10.96.0.10:80", "10.96.0.11:80"] {
+        assert_eq!(probe.ask(&format!("tcp {service} 5")), "a=5");
+    }
+    let _agent = lab.agent(&services, &flags);
+    lrs.wait(|lrs| both(lrs) == [told(8, 0, 8, 0); 2]);
+    lrs.wait_for_report();
+    assert_eq!(both(&lrs), [told(8, 0, 8, 0); 2]);
 }
 
 type ReportedMap = HashMap<MapData, [u8; 8], [u8; 32]>;

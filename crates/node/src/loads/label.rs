@@ -3,7 +3,7 @@
 //! The maps have the number of a label with each pair, because many pairs share its names. They have the names too,
 //! because a service may be gone when the next agent starts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crowfly_names::LocalityId;
@@ -64,12 +64,14 @@ impl Label {
 pub(super) struct Labels {
     ids: HashMap<Arc<Label>, LabelId>,
     labels: HashMap<LabelId, Arc<Label>>,
+    /// What the map is to keep, and does not have yet.
+    unstored: BTreeMap<LabelId, Vec<u8>>,
     last: u32,
 }
 
 impl Labels {
-    /// Takes note of a number that stands for a label. The label may be lost, because long names are not
-    /// stored; another label must not get its number all the same.
+    /// Takes note of a number that stands for a label. The label may be lost, because long names are not stored and the
+    /// map may have been full. Another label must not get its number all the same.
     pub(super) fn in_use(&mut self, id: LabelId) {
         self.last = self.last.max(id.0);
     }
@@ -94,25 +96,47 @@ impl Labels {
         self.ids.get(label).copied()
     }
 
-    /// Gives a label a number, and returns what the map is to keep of it.
-    pub(super) fn add(&mut self, label: &Label) -> (LabelId, Option<Vec<u8>>) {
+    /// True if a former agent has counted under a label that it could not store.
+    pub(super) fn is_lost(&self, id: LabelId) -> bool {
+        id != LabelId::default() && !self.labels.contains_key(&id)
+    }
+
+    /// Gives a label a number. The label is not stored yet.
+    pub(super) fn add(&mut self, label: &Label) -> LabelId {
         loop {
             self.last = self.last.wrapping_add(1);
             let id = LabelId(self.last);
-            if id != LabelId::default() && !self.labels.contains_key(&id) {
-                self.found(id, label.clone());
-                let bytes = label.to_bytes();
-                if bytes.is_none() {
-                    let cluster = &*label.cluster.cluster;
-                    warn!(
-                        cluster,
-                        "names over {MAX_LABEL} bytes in all are not stored: load that is not reported \
-                         when the agent ends is lost if the service is gone when it starts again"
-                    );
-                }
-                return (id, bytes);
+            if id == LabelId::default() || self.labels.contains_key(&id) {
+                continue;
             }
+            self.found(id, label.clone());
+            if let Some(text) = label.to_bytes() {
+                self.unstored.insert(id, text);
+            } else {
+                let cluster = &*label.cluster.cluster;
+                warn!(
+                    cluster,
+                    "names over {MAX_LABEL} bytes in all are not stored: load that is not reported \
+                     when the agent ends is lost if the service is gone when it starts again"
+                );
+            }
+            return id;
         }
+    }
+
+    /// What the map is to keep of a label; `None` if it has it, or if the names are too long.
+    pub(super) fn unstored(&self, id: LabelId) -> Option<&[u8]> {
+        self.unstored.get(&id).map(Vec::as_slice)
+    }
+
+    /// A label that is not stored yet.
+    pub(super) fn first_unstored(&self) -> Option<LabelId> {
+        self.unstored.keys().next().copied()
+    }
+
+    /// Takes note that the map has a label.
+    pub(super) fn stored(&mut self, id: LabelId) {
+        self.unstored.remove(&id);
     }
 
     /// Forgets the labels that are not in use, and returns their numbers.
@@ -120,6 +144,7 @@ impl Labels {
         let unused = self.labels.keys().copied().filter(|id| !is_used(*id));
         let unused: Vec<_> = unused.collect();
         for id in &unused {
+            self.unstored.remove(id);
             if let Some(label) = self.labels.remove(id) {
                 self.ids.remove(&label);
             }
@@ -160,6 +185,6 @@ mod tests {
         let mut labels = Labels::default();
         labels.found(LabelId(6), label("web", None));
         labels.in_use(LabelId(7));
-        assert_eq!(labels.add(&label("other", None)).0, LabelId(8));
+        assert_eq!(labels.add(&label("other", None)), LabelId(8));
     }
 }

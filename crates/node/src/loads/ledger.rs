@@ -119,9 +119,11 @@ impl<M: ReportMaps> Ledger<M> {
     }
 
     /// Sets the label that the connections of a pair are reported under from now on; with `None` they are not reported.
+    /// Connections that were not told yet are told under the label of before. If that is lost, because a former agent
+    /// could not store it, they are told under the new one.
     ///
     /// # Errors
-    /// The label is not stored, and the next call or take tries again. It is in force all the same. If the
+    /// The label or the pair is not stored, and the next take tries again. The label is in force all the same. If the
     /// counters cannot be read, connections that were not told yet are told under the new label.
     pub fn label(&mut self, pair: Pair, label: Option<&Label>) -> Result<(), MapError> {
         let (label, mut result) = self.intern(label);
@@ -133,7 +135,9 @@ impl<M: ReportMaps> Ledger<M> {
             taking.changed.insert(pair);
         }
         let mut told = known.unwrap_or_default();
-        if told.taken.label != label && known.is_some() {
+        let is_new = told.taken.label != label && known.is_some();
+        let is_heir = label != LabelId::default() && self.labels.is_lost(told.taken.label);
+        if is_new && !is_heir {
             match self.maps.counters_of(pair) {
                 Ok(counters) => {
                     if told.taken.label != LabelId::default() {
@@ -164,12 +168,29 @@ impl<M: ReportMaps> Ledger<M> {
         if let Some(id) = self.labels.id(label) {
             return (id, Ok(()));
         }
-        let (id, bytes) = self.labels.add(label);
-        let stored = match bytes {
-            Some(bytes) => self.maps.set_label(id, Some(&bytes)),
-            None => Ok(()),
-        };
-        (id, stored)
+        let id = self.labels.add(label);
+        (id, self.store_label(id))
+    }
+
+    fn store_label(&mut self, id: LabelId) -> Result<(), MapError> {
+        if let Some(text) = self.labels.unstored(id) {
+            self.maps.set_label(id, Some(text))?;
+            self.labels.stored(id);
+        }
+        Ok(())
+    }
+
+    /// Stores some more of the labels that the map had no room for, and returns whether it may have room for others.
+    pub fn store_labels(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            let Some(id) = self.labels.first_unstored() else {
+                return false;
+            };
+            if self.store_label(id).is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// Takes the loads since the last time. Clusters without any are left out.
@@ -177,6 +198,7 @@ impl<M: ReportMaps> Ledger<M> {
     /// # Errors
     /// The counters cannot be read. Nothing was taken.
     pub fn take(&mut self) -> Result<Vec<ClusterLoad>, MapError> {
+        self.store_labels(usize::MAX);
         let counters = self.begin_take()()?;
         self.take_some(&counters);
         Ok(self.end_take())
@@ -189,8 +211,8 @@ impl<M: ReportMaps> Ledger<M> {
         self.maps.counter_reader()
     }
 
-    /// Takes the loads of some pairs. A pair whose counts cannot be stored is left out: they are in a later take, when
-    /// there is room.
+    /// Takes the loads of some pairs. A pair whose counts cannot be stored, or whose label is lost, is left out: they are
+    /// in a later take, when there is room or another label.
     pub fn take_some(&mut self, counters: &[(Pair, Counters)]) {
         let Some(mut taking) = self.taking.take() else {
             return;
@@ -203,6 +225,9 @@ impl<M: ReportMaps> Ledger<M> {
             let Some(mut told) = self.get(pair) else {
                 continue;
             };
+            if self.labels.is_lost(told.taken.label) {
+                continue;
+            }
             if told.stored.is_none() && !self.reserve(*pair, &mut told) {
                 continue;
             }
@@ -314,13 +339,13 @@ impl<M: ReportMaps> Ledger<M> {
         some > 0
     }
 
-    /// True if the counters of a pair are told as they are, so that they may be deleted.
+    /// True if the counters of a pair are told as they are, or can be told under no label, so that they may be deleted.
     pub fn is_told(&self, pair: &Pair, counters: &Counters) -> bool {
         let Some(told) = self.get(pair) else {
             return true;
         };
         let label = told.taken.label;
-        if label == LabelId::default() {
+        if label == LabelId::default() || self.labels.is_lost(label) {
             return true;
         }
         let stored = told.stored == Some(Reported::all(label, counters));

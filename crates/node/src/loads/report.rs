@@ -163,10 +163,15 @@ impl Loads {
         if let Some(error) = failed
             && !self.is_unsafe.swap(true, Ordering::Relaxed)
         {
-            warn!(
-                "the loads of {frontend}, and maybe of others, are not safe from a restart, and wait until they \
-                 can be stored: {error}"
-            );
+            let effect = match error.map {
+                "labels" => {
+                    "are reported, but what is not reported when the agent ends is lost if the service is gone when it \
+                     starts again"
+                }
+                "stats" => "of before a change of their names are reported under the new ones",
+                _ => "wait until they can be stored",
+            };
+            warn!("the loads of {frontend}, and maybe of others, {effect}: {error}");
         }
         self.wake_if(had_labels != books.has_labels());
     }
@@ -218,6 +223,9 @@ impl SharedLoadSource for Loads {
 
     fn take(&self) -> Vec<ClusterLoad> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        while self.lock().store_labels(SOME) {
+            thread::yield_now();
+        }
         let read = self.lock().begin_take();
         let counters = match read() {
             Ok(counters) => counters,

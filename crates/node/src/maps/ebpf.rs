@@ -56,9 +56,6 @@ const PROGRAMS: [(&str, u32); 10] = [
     ("crowfly_sendmsg6", 15),
 ];
 
-/// The least room for labels. It costs 16 bytes for each.
-const LEAST_LABELS: u32 = 1024;
-
 /// Each map with the size of its keys and values.
 const MAPS: [(&str, u32, u32); 11] = [
     ("svc", 20, 20),
@@ -297,8 +294,8 @@ fn load(directory: &Path, capacity: Capacity, ends_tcp: bool) -> Result<Ebpf, In
         ("stats", capacity.slots.saturating_mul(2)),
         // A pair without room here waits until others are forgotten.
         ("reported", capacity.slots),
-        // Many pairs have the label of a cluster and a locality.
-        ("labels", (capacity.slots / 16).max(LEAST_LABELS)),
+        // A pair has one label, which many pairs have. Room that is not used costs 16 bytes for each.
+        ("labels", capacity.slots),
     ];
     let ends_tcp = u32::from(ends_tcp);
     let mut loader = EbpfLoader::new();

@@ -126,6 +126,8 @@ pub struct MemoryReports {
     pub labels: BTreeMap<LabelId, Vec<u8>>,
     /// True if there is no room for the counts of another pair.
     pub is_full: bool,
+    /// True if there is no room for another label.
+    pub has_full_labels: bool,
     /// True if no change is to succeed.
     pub is_broken: bool,
     /// True if the counters cannot be read.
@@ -174,6 +176,8 @@ impl ReportMaps for MemoryReports {
 
     fn set_label(&mut self, id: LabelId, text: Option<&[u8]>) -> Result<(), MapError> {
         self.may_change()?;
+        let is_new = text.is_some() && !self.labels.contains_key(&id);
+        fault("labels", self.has_full_labels && is_new, true)?;
         match text {
             Some(text) => self.labels.insert(id, text.to_owned()),
             None => self.labels.remove(&id),
