@@ -355,10 +355,19 @@ static __always_inline __u32 remembered(struct svc *service, struct affinity_key
 	// does not overflow: it is below 2^63 for a century after boot, because a timeout has 32 bits of seconds.
 	if (!last || last->used + (__u64)service->affinity * 1000000000ULL <= now)
 		return 0;
-	struct pair member = { .svc = service->id, .backend = last->backend };
+	// Read once: the kernel may use the memory of an evicted element for another client's, with a backend of another
+	// service, so a second read may find one that was not looked up.
+	__u32 backend = *(volatile __u32 *)&last->backend;
+	struct pair member = { .svc = service->id, .backend = backend };
 	if (!bpf_map_lookup_elem(&members, &member))
 		return 0;
-	return last->backend;
+	return backend;
+}
+
+static __always_inline int is_same_svc(const struct svc *a, const struct svc *b)
+{
+	return a->id == b->id && a->generation == b->generation && a->count == b->count &&
+	       a->affinity == b->affinity && a->flags == b->flags;
 }
 
 struct choice {
@@ -385,10 +394,11 @@ static __always_inline enum verdict choose(struct svc_key *key, __u64 netns, __u
 			return NO_SERVICE;
 		struct svc service = *found;
 		// The kernel may use the memory of a replaced element for another service at once, while this copies
-		// it. So the copy counts only if a second look finds the same. Slots and backends need no second
-		// look, because the agent deletes them a while after their last use.
+		// it. So the copy counts only if a second look finds the same, in every field, because a service keeps
+		// its generation when others of them change. Slots and backends need no second look, because the agent
+		// deletes them a while after their last use.
 		found = bpf_map_lookup_elem(&svc, key);
-		if (!found || found->id != service.id || found->generation != service.generation)
+		if (!found || !is_same_svc(found, &service))
 			continue;
 		if (!service.count)
 			return service.flags & UNREACHABLE ? NO_LOCAL_BACKEND : NO_BACKEND;
