@@ -322,6 +322,19 @@ fn a_label_is_stored_when_there_is_room() {
     assert_eq!(rows(&ledger.take().unwrap()), ["web a: 5 5 0 0"]);
 }
 
+/// N-71: the first connection of a pair comes after the counters were read, and then its backend leaves. The pair stays
+/// until it is told.
+#[test]
+fn a_first_connection_after_the_counters_were_read_is_told() {
+    let mut ledger = Ledger::adopt(MemoryReports::default()).unwrap();
+    ledger.label(pair(1), Some(&label("web", "a"))).unwrap();
+    let late = counters(1, 0, 1);
+    ledger.maps_mut().counters.insert(pair(1), late);
+    ledger.forget(&[pair(1)]).unwrap();
+    assert!(!ledger.is_told(&pair(1), &late));
+    assert_eq!(rows(&ledger.take().unwrap()), ["web a: 1 1 0 0"]);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A pair has connections: opened, of which failed, of which closed.
@@ -332,6 +345,8 @@ enum Step {
     Replace(usize),
     /// The map has no room for another label, or has room again.
     FillLabels(bool),
+    /// The counters are read for the next pruning.
+    Read,
     /// The counters of pairs that were replaced are pruned.
     Prune,
     /// The reporter looks, as it does when something changes.
@@ -360,6 +375,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (at.clone(), 0..LABELS.len()).prop_map(|(at, label)| Step::Label(at, label)),
         1 => at.prop_map(Step::Replace),
         1 => any::<bool>().prop_map(Step::FillLabels),
+        1 => Just(Step::Read),
         1 => Just(Step::Prune),
         1 => Just(Step::Take),
         2 => prop_oneof![3 => Just(Way::Sent), 1 => Just(Way::Unsent), 1 => Just(Way::Killed)]
@@ -393,6 +409,10 @@ struct World {
     lost: Sums,
     /// Pairs that were replaced, and whose label was lost with an agent.
     nameless: BTreeSet<Pair>,
+    /// The counters that were read for the next pruning.
+    read: Option<BTreeMap<Pair, Counters>>,
+    /// Pairs that the last pruning could have forgotten.
+    idle: BTreeSet<Pair>,
 }
 
 impl World {
@@ -407,6 +427,8 @@ impl World {
             told: [0; 3],
             lost: [0; 3],
             nameless: BTreeSet::new(),
+            read: None,
+            idle: BTreeSet::new(),
         };
         world.label();
         world
@@ -433,6 +455,8 @@ impl World {
         self.lose_nameless(&maps);
         self.ledger = Ledger::adopt(maps).unwrap();
         self.books = [0; 3];
+        self.read = None;
+        self.idle.clear();
         // It reports before its sources are heard.
         self.take();
         self.label();
@@ -477,16 +501,29 @@ impl World {
         }
     }
 
+    fn counters(&self) -> BTreeMap<Pair, Counters> {
+        self.ledger.maps().counters.clone()
+    }
+
+    /// As the agent does it: by counters that were read a while ago, and by two looks at them.
     fn prune(&mut self) {
-        let counters = self.ledger.maps().counters.clone();
-        let mut gone = Vec::new();
+        let counters = self.read.take().unwrap_or_else(|| self.counters());
+        let was_idle = std::mem::take(&mut self.idle);
+        let live: BTreeSet<Pair> = self.pairs.into_iter().map(pair).collect();
+        let mut kept = live.clone();
         for (pair, counters) in counters {
-            let is_live = self.pairs.contains(&pair.backend.0);
-            if !is_live && counters.active() == 0 && self.ledger.is_told(&pair, &counters) {
+            let is_used = live.contains(&pair) || counters.active() > 0;
+            if !is_used && was_idle.contains(&pair) && self.ledger.is_told(&pair, &counters) {
                 self.ledger.maps_mut().counters.remove(&pair);
-                gone.push(pair);
+                continue;
             }
+            if !is_used {
+                self.idle.insert(pair);
+            }
+            kept.insert(pair);
         }
+        let gone = self.ledger.pairs().filter(|pair| !kept.contains(pair));
+        let gone: Vec<Pair> = gone.copied().collect();
         self.ledger.forget(&gone).unwrap();
     }
 
@@ -514,6 +551,10 @@ impl World {
                 self.label();
             }
             Step::FillLabels(is_full) => self.ledger.maps_mut().has_full_labels = is_full,
+            Step::Read => {
+                let counters = self.counters();
+                self.read.get_or_insert(counters);
+            }
             Step::Prune => self.prune(),
             Step::Take => self.take(),
             Step::Report(way) => self.report(way),
@@ -543,14 +584,17 @@ proptest! {
             *sum += lost;
         }
         prop_assert_eq!(sum, world.truth);
-        world.prune();
-        let open: BTreeMap<_, _> = world.ledger.maps().counters.clone();
-        let stored = world.ledger.maps().reported.keys().filter(|pair| {
-            !world.pairs.contains(&pair.backend.0) && !open.contains_key(pair)
-        });
-        // A pair that never had a connection goes when the agent sees that it is no frontend's.
-        let had_none = stored.filter(|pair| world.ledger.maps().reported[pair].opened > 0);
-        prop_assert_eq!(had_none.count(), 0);
+        // The first may be by counters that were read before, and two must see that a pair is idle.
+        for _ in 0..3 {
+            world.prune();
+        }
+        let open = world.counters();
+        let is_live = |pair: &Pair| world.pairs.contains(&pair.backend.0);
+        let stored = world.ledger.maps().reported.keys();
+        let unused = stored.filter(|pair| !is_live(pair) && !open.contains_key(pair));
+        prop_assert_eq!(unused.count(), 0);
+        let told = open.iter().filter(|(pair, it)| !is_live(pair) && it.active() == 0);
+        prop_assert_eq!(told.count(), 0);
         prop_assert!(world.ledger.maps().labels.len() <= LABELS.len());
     }
 }

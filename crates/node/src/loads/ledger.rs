@@ -352,12 +352,16 @@ impl<M: ReportMaps> Ledger<M> {
         stored && self.on_the_way.is_none()
     }
 
-    /// Forgets pairs whose counters were deleted, and the labels of which they were the last.
+    /// Forgets pairs that no frontend has, and the labels of which they were the last. A pair that has counters stays,
+    /// because its first connection came after the counters were read by which it is to go.
     ///
     /// # Errors
-    /// A map cannot be changed.
+    /// A map cannot be read or changed.
     pub fn forget(&mut self, pairs: &[Pair]) -> Result<(), MapError> {
         for pair in pairs {
+            if self.maps.counters_of(*pair)? != Counters::default() {
+                continue;
+            }
             if let Some(taking) = &mut self.taking {
                 taking.changed.insert(*pair);
             }
