@@ -193,8 +193,9 @@ impl EbpfMaps {
     /// Loads the programs, opens or makes the maps, and attaches the programs.
     ///
     /// # Errors
-    /// The kernel, a directory or the rights of this process do not allow it. Then the pins are as they
-    /// were.
+    /// The kernel, a directory or the rights of this process do not allow it. If there was no agent before, no pins are
+    /// left. Otherwise its maps and links stay, and some links may have a program of this version already. Connections
+    /// are routed on, because programs of both versions share the maps.
     pub fn install(settings: &Settings) -> Result<Self, InstallError> {
         let cgroup = File::open(&settings.cgroup)
             .map_err(|source| failed(&settings.cgroup, "cannot open the cgroup", source))?;
