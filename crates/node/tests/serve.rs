@@ -7,18 +7,20 @@
 )]
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use crowfly_node::agent::Agent;
 use crowfly_node::file::{FileSource, no_settings};
 use crowfly_node::maps::memory::MemoryMaps;
+use crowfly_node::metrics;
 use crowfly_node::model::Place;
-use crowfly_node::serve::{self, Start};
+use crowfly_node::serve::{self, Start, Told};
 use crowfly_node::services::Services;
 use crowfly_node::view::View;
-use tokio::io::AsyncReadExt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -64,6 +66,42 @@ async fn questions_do_not_hold_up_a_change() {
     // To read the file again changes nothing.
     again.send(()).await.unwrap();
     assert_eq!(ask(&socket).await.sources[0].status, "synced");
+}
+
+/// N-84: an agent whose loop does not answer is not alive, although its port answers. One whose loop works is.
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_does_not_answer_is_not_alive() {
+    let (tell, mut told) = mpsc::channel(1);
+    let listener = metrics::listen(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(listener.serve(tell.downgrade()));
+    // Time is simulated: it goes on once nothing else is under way.
+    let stuck = health(address).await;
+    assert!(stuck.starts_with("HTTP/1.1 503 "), "{stuck}");
+    assert!(
+        stuck.ends_with("the agent has not answered for 5 s\n"),
+        "{stuck}"
+    );
+
+    tokio::spawn(async move {
+        while let Some(told) = told.recv().await {
+            if let Told::Awaited(answer) = told {
+                // Whoever asked first may have gone.
+                let _ = answer.send(Vec::new()).await;
+            }
+        }
+    });
+    let alive = health(address).await;
+    assert!(alive.starts_with("HTTP/1.1 200 "), "{alive}");
+}
+
+async fn health(address: SocketAddr) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let question = "GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n";
+    stream.write_all(question.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 fn services(backend: &str) -> String {

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -13,13 +14,19 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::serve::Told;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-const INDEX: &str = "crowfly node\n\n/metrics  for Prometheus\n/healthz  200 while the agent runs\n\
+const INDEX: &str = "crowfly node\n\n/metrics  for Prometheus\n/healthz  200 while the agent works\n\
                      /readyz   200 once every source has listed its services\n";
+
+const ENDED: &str = "the agent has ended\n";
+
+/// The time in which the agent answers, if it works. It is less than the kubelet waits.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A port that waits for questions.
 #[derive(Debug)]
@@ -68,11 +75,14 @@ async fn ask<T>(
     answers.recv().await
 }
 
-async fn healthz(State(agent): State<mpsc::WeakSender<Told>>) -> impl IntoResponse {
-    match agent.upgrade().is_none_or(|agent| agent.is_closed()) {
-        false => (StatusCode::OK, "ok\n"),
-        true => (StatusCode::SERVICE_UNAVAILABLE, "the agent has ended\n"),
-    }
+/// A loop that does not answer routes no change, so the agent does not count as alive.
+async fn healthz(State(agent): State<mpsc::WeakSender<Told>>) -> (StatusCode, String) {
+    let text = match timeout(PATIENCE, ask(&agent, Told::Awaited)).await {
+        Ok(Some(_)) => return (StatusCode::OK, "ok\n".to_owned()),
+        Ok(None) => ENDED.to_owned(),
+        Err(_) => format!("the agent has not answered for {} s\n", PATIENCE.as_secs()),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, text)
 }
 
 /// An agent that has not heard a source is not ready, however long it has waited. So a rollout with a wrong address stops
@@ -85,10 +95,7 @@ async fn readyz(State(agent): State<mpsc::WeakSender<Told>>) -> (StatusCode, Str
             let text = format!("sources that have not listed their services: {awaited}\n");
             (StatusCode::SERVICE_UNAVAILABLE, text)
         }
-        None => {
-            let text = "the agent has ended\n".to_owned();
-            (StatusCode::SERVICE_UNAVAILABLE, text)
-        }
+        None => (StatusCode::SERVICE_UNAVAILABLE, ENDED.to_owned()),
     }
 }
 
