@@ -14,6 +14,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::AsyncWriteExt;
+use tokio::runtime::Builder;
 
 /// The variable that makes this binary a probe: the directory of its cgroup.
 pub(crate) const CGROUP: &str = "CROWFLY_NODE_PROBE";
@@ -276,19 +278,28 @@ fn serve_mptcp(address: &str, name: &str) -> io::Result<String> {
     serve(socket.into(), name)
 }
 
+/// Answers with the name, and then with what comes. All connections are on one thread, because to start one for each
+/// takes a lock of the whole process, for which all wait if the machine is busy.
 fn serve(listener: TcpListener, name: &str) -> io::Result<String> {
     let (bound, name) = (listener.local_addr()?, format!("{name}\n"));
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let (mut stream, name) = (stream.unwrap(), name.clone());
-            thread::spawn(move || {
-                // A client that has gone is no failure of this server.
-                let _ = stream.write_all(name.as_bytes());
-                let _ = io::copy(&mut stream.try_clone().unwrap(), &mut stream);
-            });
+    listener.set_nonblocking(true)?;
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let serve = async move {
+        let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            // A client that has gone is no failure of this server.
+            tokio::spawn(echo(stream, name.clone()));
         }
-    });
+    };
+    thread::spawn(move || runtime.block_on(serve));
     Ok(bound.to_string())
+}
+
+async fn echo(mut stream: tokio::net::TcpStream, name: String) -> io::Result<u64> {
+    stream.write_all(name.as_bytes()).await?;
+    let (mut reader, mut writer) = stream.split();
+    tokio::io::copy(&mut reader, &mut writer).await
 }
 
 fn serve_udp(address: &str, name: &str) -> io::Result<String> {
