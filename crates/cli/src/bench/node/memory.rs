@@ -39,6 +39,8 @@ pub(super) struct AgentMemory {
     pub(super) resident_mb: f64,
     /// The greatest resident memory until then.
     pub(super) peak_mb: f64,
+    /// The resident memory of an agent that reports all connections.
+    pub(super) reporting_mb: f64,
 }
 
 impl Memory {
@@ -47,33 +49,34 @@ impl Memory {
         shape: &Shape,
         etcd: Option<&Path>,
     ) -> Result<Self, BenchError> {
-        rig.route(shape).await?;
-        let mut agents = vec![AgentMemory::read(rig, "file")?];
-        let maps = ebpf::memory(&rig.sandbox.pins()).map_err(BenchError::Config)?;
-        let total: u64 = maps.iter().map(|(_, bytes)| bytes).sum();
-
-        let api = ApiServer::start(shape).await?;
-        rig.start_agent("--kubernetes-server", &api.url).await?;
-        agents.push(AgentMemory::read(rig, "kubernetes")?);
-
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let snapshot = snapshot(shape, u32::MAX, &[])?;
         let plane = ControlPlane::with_snapshot(snapshot, listen, None).await;
         let plane = plane.map_err(|error| BenchError::Programmed(error.to_string()))?;
         let server = plane.listen_addr().to_string();
-        rig.start_agent("--xds-server", server).await?;
-        agents.push(AgentMemory::read(rig, "xds")?);
-        rig.stop_agent().await?;
-        plane.shutdown().await;
+
+        rig.route(shape).await?;
+        let maps = ebpf::memory(&rig.sandbox.pins()).map_err(BenchError::Config)?;
+        let total: u64 = maps.iter().map(|(_, bytes)| bytes).sum();
+        let file = rig.config().display().to_string();
+        let mut agents = vec![AgentMemory::of(rig, "file", ["--config", &file], &server).await?];
+
+        let api = ApiServer::start(shape).await?;
+        let flags = ["--kubernetes-server", &api.url];
+        agents.push(AgentMemory::of(rig, "kubernetes", flags, &server).await?);
+
+        let flags = ["--xds-server", &server];
+        agents.push(AgentMemory::of(rig, "xds", flags, &server).await?);
 
         let program = etcd.unwrap_or_else(|| Path::new("etcd"));
         // A missing one was said where the reactions were measured.
         if let Some(mut etcd) = Etcd::start(rig, program).await? {
             fill(&mut etcd, shape).await?;
-            rig.start_agent("--kvstore-endpoints", &etcd.url).await?;
-            agents.push(AgentMemory::read(rig, "kvstore")?);
+            let flags = ["--kvstore-endpoints", &etcd.url];
+            agents.push(AgentMemory::of(rig, "kvstore", flags, &server).await?);
         }
         rig.stop_agent().await?;
+        plane.shutdown().await;
         Ok(Self {
             services: shape.services,
             backends_each: shape.backends,
@@ -85,16 +88,37 @@ impl Memory {
 }
 
 impl AgentMemory {
-    fn read(rig: &Rig, source: &'static str) -> Result<Self, BenchError> {
-        let agent = rig.agent().unwrap_or_default();
-        let status = fs::read_to_string(format!("/proc/{agent}/status"));
-        let status = status.map_err(BenchError::Config)?;
+    /// Starts an agent with these flags twice: alone, and with reports of all connections to a server.
+    async fn of(
+        rig: &mut Rig,
+        source: &'static str,
+        [flag, value]: [&str; 2],
+        server: &str,
+    ) -> Result<Self, BenchError> {
+        let reports = ["--load-report-server", server, "--load-report-all"];
+        rig.start_agent(&[&[flag, value], &reports[..]].concat())
+            .await?;
+        let (reporting_mb, _) = resident(rig)?;
+        rig.start_agent(&[flag, value]).await?;
+        let (resident_mb, peak_mb) = resident(rig)?;
         Ok(Self {
             source,
-            resident_mb: field(&status, "VmRSS:") / 1e3,
-            peak_mb: field(&status, "VmHWM:") / 1e3,
+            resident_mb,
+            peak_mb,
+            reporting_mb,
         })
     }
+}
+
+/// The resident memory of the agent in MB, now and at its greatest.
+fn resident(rig: &Rig) -> Result<(f64, f64), BenchError> {
+    let agent = rig.agent().unwrap_or_default();
+    let status = fs::read_to_string(format!("/proc/{agent}/status"));
+    let status = status.map_err(BenchError::Config)?;
+    Ok((
+        field(&status, "VmRSS:") / 1e3,
+        field(&status, "VmHWM:") / 1e3,
+    ))
 }
 
 /// A number of kilobytes in `/proc/PID/status`.

@@ -112,7 +112,7 @@ async fn to_push(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     let plane = ControlPlane::with_snapshot(snapshot_of(u32::MAX, &[])?, listen, None).await;
     let plane = plane.map_err(|error| BenchError::Programmed(error.to_string()))?;
     let server = plane.listen_addr().to_string();
-    rig.start_agent("--xds-server", server).await?;
+    rig.start_agent(&["--xds-server", &server]).await?;
     let reaction = react(rig, "xds", rounds, async |_, backends| {
         let snapshot = snapshot_of(0, backends)?;
         let begin = Instant::now();
@@ -148,7 +148,8 @@ pub(super) fn snapshot(
 /// The server is in this process, and answers as an API server of Kubernetes does: a listing in pages, and a watch.
 async fn to_event(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> {
     let server = ApiServer::start(&SHAPE).await?;
-    rig.start_agent("--kubernetes-server", &server.url).await?;
+    rig.start_agent(&["--kubernetes-server", &server.url])
+        .await?;
     react(rig, "kubernetes", rounds, async |_, backends| {
         let begin = Instant::now();
         server.change(0, backends);
@@ -160,7 +161,7 @@ async fn to_event(rig: &mut Rig, rounds: usize) -> Result<Reaction, BenchError> 
 /// The time begins before the key is sent, so it includes etcd's own time.
 async fn to_put(rig: &mut Rig, rounds: usize, mut etcd: Etcd) -> Result<Reaction, BenchError> {
     fill(&mut etcd, &SHAPE).await?;
-    rig.start_agent("--kvstore-endpoints", &etcd.url).await?;
+    rig.start_agent(&["--kvstore-endpoints", &etcd.url]).await?;
     react(rig, "kvstore", rounds, async |_, backends| {
         let (key, value) = shape::mesh_key(0, backends);
         let begin = Instant::now();

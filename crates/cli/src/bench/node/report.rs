@@ -250,8 +250,11 @@ impl Report {
                 source,
                 resident_mb,
                 peak_mb,
+                reporting_mb,
             } = agent;
-            format!("{source} {resident_mb:.0} MB (peak {peak_mb:.0} MB)")
+            format!(
+                "{source} {resident_mb:.0} MB (peak {peak_mb:.0} MB; {reporting_mb:.0} MB with load reports)"
+            )
         });
         let agents: Vec<_> = agents.collect();
         let _ = writeln!(

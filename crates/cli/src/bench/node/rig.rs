@@ -136,19 +136,17 @@ impl Rig {
     /// is for a whole process: programs are loaded, and the file is read.
     pub(super) async fn route(&mut self, shape: &Shape) -> Result<Duration, BenchError> {
         self.write(&shape.file())?;
-        self.start_agent("--config", self.config()).await
+        let file = self.config().display().to_string();
+        self.start_agent(&["--config", &file]).await
     }
 
-    /// Starts an agent with one source on empty maps, and returns the time until it routes.
-    pub(super) async fn start_agent(
-        &mut self,
-        flag: &str,
-        source: impl Into<PathBuf>,
-    ) -> Result<Duration, BenchError> {
+    /// Starts an agent with these flags on empty maps, and returns the time until it routes.
+    pub(super) async fn start_agent(&mut self, flags: &[&str]) -> Result<Duration, BenchError> {
         self.stop_agent().await?;
         let begin = Instant::now();
         let log = self.sandbox.folder().join("agent.log");
-        let mut words = vec!["node".into(), flag.into(), source.into()];
+        let mut words = vec![PathBuf::from("node")];
+        words.extend(flags.iter().map(PathBuf::from));
         words.extend(["--cgroup".into(), self.sandbox.cgroup().to_owned()]);
         words.extend(["--pins".into(), self.sandbox.pins()]);
         words.extend(["--socket".into(), self.sandbox.socket()]);
