@@ -26,14 +26,14 @@ pub(crate) struct ReadyEndpoint<T> {
     /// The number of calls that were started. It only grows, as the counters of ended calls do, so
     /// that a call costs two additions. The calls in flight are the difference.
     started: AtomicU64,
-    /// The ended calls, each in one of three counters (see [`Settled`]).
+    /// The ended calls, each in one of three counters (see [`Settled`]). This one is first, because most calls end so.
     succeeded: AtomicU64,
-    failed: AtomicU64,
-    unsent: AtomicU64,
     /// Counts the calls of the cluster.
     cluster: Option<Arc<CallCounter>>,
     /// Counts the calls for load reports. `None` if nobody wants them, so that they cost nothing.
     load: Option<Tallied>,
+    failed: AtomicU64,
+    unsent: AtomicU64,
     pub(crate) transport: T,
     pub(crate) id: EndpointId,
     pub(crate) locality: LocalityId,

@@ -62,19 +62,19 @@ fn joined(endpoints: &[impl Borrow<Endpoint>]) -> Option<Endpoint> {
     let first: &Endpoint = endpoints.first()?.borrow();
     let mut is_one_locality = true;
     let mut have_one_address = true;
-    for endpoint in endpoints {
-        let endpoint = endpoint.borrow();
+    let each = endpoints.iter().map(Borrow::borrow);
+    // Endpoints mostly have one address. Then one look at each is enough, and a list whose length is known before is made
+    // in its place.
+    let firsts = each.clone().map(|endpoint: &Endpoint| {
         is_one_locality &= endpoint.locality == first.locality;
         have_one_address &= endpoint.addresses().len() == 1;
+        endpoint.addresses()[0]
+    });
+    let mut addresses: Arc<[SocketAddr]> = firsts.collect();
+    if !have_one_address {
+        let all = each.flat_map(|endpoint| endpoint.addresses().iter().copied());
+        addresses = all.collect();
     }
-    let each = || endpoints.iter().map(|e| e.borrow().addresses());
-    // A length that is known before lets the list be made in its place. Otherwise it is copied once more.
-    let addresses: Arc<[SocketAddr]> = match have_one_address {
-        true => each().map(|addresses| addresses[0]).collect(),
-        false => each()
-            .flat_map(|addresses| addresses.iter().copied())
-            .collect(),
-    };
     let mut only = Endpoint::new(addresses)?;
     if is_one_locality {
         only.locality = first.locality.clone();

@@ -13,6 +13,11 @@ use crate::plan::{Endpoint, RingSize};
 #[derive(Debug)]
 pub(crate) struct Ring {
     entries: Box<[(u64, u32)]>,
+    /// The index of the first entry of each part of the ring, and the number of entries at the end. The parts have the
+    /// same length, and hashes are spread evenly. So a pick looks at an entry or two, however many there are.
+    starts: Box<[u32]>,
+    /// The bits of a hash below those that number its part.
+    shift: u32,
 }
 
 impl Ring {
@@ -50,8 +55,27 @@ impl Ring {
             }
         }
         entries.sort_unstable();
+        Self::of(entries)
+    }
+
+    /// A ring of these entries, which are in ascending order.
+    fn of(entries: Vec<(u64, u32)>) -> Self {
+        // At least two, because a shift by all bits is none.
+        let parts = entries.len().next_power_of_two().max(2);
+        let shift = u64::BITS - parts.ilog2();
+        let mut starts = vec![0; parts + 1];
+        for (entry, _) in &entries {
+            starts[(entry >> shift) as usize + 1] += 1;
+        }
+        let mut before = 0;
+        for start in &mut starts {
+            before += *start;
+            *start = before;
+        }
         Self {
+            starts: starts.into(),
             entries: entries.into(),
+            shift,
         }
     }
 
@@ -77,10 +101,18 @@ impl Ring {
     /// The endpoints from the first entry that is not before the hash, once round the ring.
     #[inline] // Every pick calls it, and `Picker` is compiled in the crate of its user.
     pub(super) fn from(&self, hash: u64) -> impl Iterator<Item = usize> {
-        let first = self.entries.partition_point(|(entry, _)| *entry < hash);
-        let (before, after) = self.entries.split_at(first);
+        let (before, after) = self.entries.split_at(self.first(hash));
         let entries = after.iter().chain(before);
         entries.map(|(_, index)| *index as usize)
+    }
+
+    /// The index of the first entry that is not before the hash.
+    #[inline]
+    fn first(&self, hash: u64) -> usize {
+        let part = (hash >> self.shift) as usize;
+        let [start, end] = [part, part + 1].map(|part| self.starts[part] as usize);
+        let of_part = &self.entries[start..end];
+        start + of_part.partition_point(|(entry, _)| *entry < hash)
     }
 
     /// The hash of every entry, with the share of all hashes that it is the first one for.
@@ -113,6 +145,8 @@ impl Ring {
 #[cfg(test)]
 mod tests {
     use std::{net::SocketAddr, num::NonZeroU64};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -165,9 +199,7 @@ mod tests {
 
     #[test]
     fn a_hash_finds_the_next_entry_and_wraps() {
-        let ring = Ring {
-            entries: Box::new([(10, 0), (20, 1), (30, 2)]),
-        };
+        let ring = Ring::of(vec![(10, 0), (20, 1), (30, 2)]);
         let first = |hash| ring.from(hash).next();
         assert_eq!(
             (first(0), first(10), first(11)),
@@ -177,5 +209,23 @@ mod tests {
         assert_eq!(ring.from(15).collect::<Vec<_>>(), [1, 2, 0]);
         let total: f64 = ring.arcs().map(|(_, share)| share).sum();
         assert!((total - 1.0).abs() < 1e-9);
+    }
+
+    proptest! {
+        /// The parts of a ring change how an entry is found, and not which one.
+        #[test]
+        fn parts_find_the_entry_that_a_search_of_all_finds(
+            hashes in prop::collection::vec(prop_oneof![any::<u64>(), 0..9_u64, u64::MAX - 9..], 0..70),
+            wanted in prop::collection::vec(any::<u64>(), 0..9),
+        ) {
+            let mut entries: Vec<_> = hashes.iter().copied().zip(0..).collect();
+            entries.sort_unstable();
+            let ring = Ring::of(entries);
+            let near = |hash: &u64| [hash.wrapping_sub(1), *hash, hash.wrapping_add(1)];
+            for hash in hashes.iter().flat_map(near).chain(wanted) {
+                let searched = ring.entries.partition_point(|(entry, _)| *entry < hash);
+                prop_assert_eq!(ring.first(hash), searched);
+            }
+        }
     }
 }
