@@ -64,7 +64,7 @@ impl Label {
 pub(super) struct Labels {
     ids: HashMap<Arc<Label>, LabelId>,
     labels: HashMap<LabelId, Arc<Label>>,
-    /// What the map is to keep, and does not have yet.
+    /// The texts that the map is to keep and does not have yet, because it had no room.
     unstored: BTreeMap<LabelId, Vec<u8>>,
     last: u32,
 }
@@ -124,7 +124,7 @@ impl Labels {
         }
     }
 
-    /// What the map is to keep of a label; `None` if it has it, or if the names are too long.
+    /// The text of a label that the map does not have yet; `None` if it has it, or if the names are too long.
     pub(super) fn unstored(&self, id: LabelId) -> Option<&[u8]> {
         self.unstored.get(&id).map(Vec::as_slice)
     }
